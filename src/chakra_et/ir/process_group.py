@@ -1,0 +1,54 @@
+"""Process groups: which ranks take part in a communication."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ProcessGroup"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGroup:
+    """A communicator.
+
+    Attributes:
+        name: ``pg_name``, unique inside one rank.
+        ranks: Global ranks in group order; empty when unknown.
+        size: Number of participants (``group_size``).
+        description: Free text that a framework gave it (``pg_desc``), such as ``dp`` or ``mesh_tp``.
+        backend: Backend string, such as ``cuda:nccl``.
+
+    Example:
+        >>> ProcessGroup("0", (0, 1), 2).size
+        2
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    size: int
+    description: str = ""
+    backend: str = ""
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the group as plain data, in PyTorch's spelling."""
+        return {
+            "pg_name": self.name,
+            "pg_desc": self.description,
+            "backend_config": self.backend,
+            "ranks": list(self.ranks),
+            "group_size": self.size,
+        }
+
+    @staticmethod
+    def from_dict(record: dict[str, object]) -> ProcessGroup:
+        """Build a group from PyTorch's record of it (``pg_config`` or ``process_group:init``)."""
+        raw = record.get("ranks") or ()
+        ranks = tuple(int(rank) for rank in raw) if isinstance(raw, list | tuple) else ()
+        size = record.get("group_size", record.get("pg_size", len(ranks)))
+        return ProcessGroup(
+            name=str(record.get("pg_name", "")),
+            ranks=ranks,
+            size=int(size) if isinstance(size, int | float | str) and str(size).isdigit() else len(ranks),
+            description=str(record.get("pg_desc", "")),
+            backend=str(record.get("backend_config", "")),
+        )
