@@ -1,0 +1,98 @@
+"""The command ``chakra``: one module per subcommand, each with ``add_arguments(parser)`` and ``run(args) -> int``.
+
+Exit codes: 0 good, 1 user error, 2 usage, 3 findings. Nothing here imports a heavy library before a subcommand runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from chakra_et.cli import convert, demo, export, info, reconstruct, repair, slice, validate
+from chakra_et.errors import ChakraError
+
+__all__ = ["main"]
+
+# In the order of a user's day.
+COMMANDS: tuple[tuple[str, ModuleType], ...] = (
+    ("demo", demo),
+    ("convert", convert),
+    ("info", info),
+    ("validate", validate),
+    ("repair", repair),
+    ("reconstruct", reconstruct),
+    ("export", export),
+    ("slice", slice),
+)
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Args:
+        argv: Arguments without the program name; the process's own if None.
+    """
+    args = build_parser().parse_args(argv)
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+    except ChakraError as err:
+        return _fail(str(err))
+    except BrokenPipeError:
+        # The reader (head, less) has gone: say nothing, also not when the interpreter flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as err:
+        place = f"{err.filename}: " if err.filename else ""
+        return _fail(f"{place}{err.strerror or err}")
+    except KeyboardInterrupt:
+        sys.stderr.write("\n")
+        return INTERRUPTED
+    return code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="chakra",
+        description="Chakra execution traces from real profiles: causally correct, and proven so.",
+        epilog=_verb_list(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"chakra {_version()}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, help="one of the verbs below")
+    for name, module in COMMANDS:
+        summary, rest = _documentation(module)
+        verb = verbs.add_parser(
+            name, description=summary, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        module.add_arguments(verb)
+        verb.set_defaults(run=module.run, usage_error=verb.error)
+    return parser
+
+
+def _documentation(module: ModuleType) -> tuple[str, str]:
+    summary, _, rest = (module.__doc__ or "").partition("\n")
+    return summary, rest.strip("\n")
+
+
+def _verb_list() -> str:
+    lines = [f"  {name:<12} {_documentation(module)[0].rstrip('.')}" for name, module in COMMANDS]
+    codes = "exit codes: 0 good, 1 user error, 2 usage, 3 findings"
+    return "\n".join(["verbs:", *lines, "", codes, "Start with: chakra demo"])
+
+
+def _fail(text: str) -> int:
+    sys.stderr.write(f"chakra: error: {' '.join(text.split())}\n")
+    return 1
+
+
+def _version() -> str:
+    from chakra_et import __version__
+
+    return __version__

@@ -1,0 +1,96 @@
+"""The quality report of a conversion as tables: what is in the traces, and whether they are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chakra_et.cli._output import print_line, print_table
+from chakra_et.units import format_count, format_ns, format_share
+
+ROWS = 32
+GAP_KINDS = ("launch_latency", "host_idle", "host_work", "unexplained")
+
+
+def print_quality(quality: dict[str, Any]) -> None:
+    """Print a quality report (the content of ``quality.json``)."""
+    ranks = quality["ranks"]
+    if not ranks:
+        return
+    _print_content(ranks)
+    _print_timing(ranks)
+    _print_matching(quality["matching"], len(quality["groups"]))
+    for text in _notes(ranks):
+        print_line(text)
+
+
+def _print_content(ranks: list[dict[str, Any]]) -> None:
+    columns = (
+        "rank",
+        "activities\nin / out",
+        "linked",
+        "host ops\nmatched",
+        "communications\ntyped",
+        "inferred\nedges",
+    )
+    columns = (*columns, "dropped", "warnings")
+    rows = [
+        (
+            str(rank["rank"]),
+            f"{rank['device_activities']:,} / {rank['device_nodes']:,}",
+            format_share(rank["linked"], rank["linkable"]),
+            format_share(rank["host_ops_matched"], rank["host_ops"]),
+            f"{rank['communications'] - rank['unknown_communications']:,} of {rank['communications']:,}",
+            format_count(rank["inferred_edges"]),
+            format_count(len(rank["dropped"])),
+            format_count(len(rank["warnings"])),
+        )
+        for rank in ranks
+    ]
+    print_table("What is in the traces", columns, rows, left=(), limit=ROWS)
+
+
+def _print_timing(ranks: list[dict[str, Any]]) -> None:
+    kinds = [kind for kind in GAP_KINDS if any(rank["gap_ns"].get(kind) for rank in ranks)]
+    columns = ["rank", "start error\np50", "\np99", "\nmax", "makespan", "measured\nwindow", "ratio"]
+    columns += [
+        f"gap share\n{kind.replace('_', ' ')}" if not n else f"\n{kind.replace('_', ' ')}"
+        for n, kind in enumerate(kinds)
+    ]
+    rows = []
+    for rank in ranks:
+        error, makespan, window = rank["start_error_ns"], rank["makespan_ns"], rank["window_ns"]
+        cells = [str(rank["rank"]), *(format_ns(error[key]) for key in ("p50", "p99", "max"))]
+        cells += [format_ns(makespan), format_ns(window), f"{makespan / window:.4f}" if window else "-"]
+        rows.append([*cells, *(format_share(rank["gap_ns"].get(kind, 0), makespan) for kind in kinds)])
+    print_table("Rebuilt from edges and durations alone", columns, rows, left=(), limit=ROWS)
+
+
+def _print_matching(matching: dict[str, Any], groups: int) -> None:
+    if not (matching.get("collectives") or matching.get("sends") or matching.get("receives")):
+        return
+    collectives = f"{matching['collectives']:,} collectives, {matching['complete']:,} complete"
+    points = f"{matching['sends']:,} sends, {matching['receives']:,} receives, {matching['paired']:,} paired"
+    print_line(
+        f"Across ranks: {groups} process groups; {collectives}, {matching['mismatched']:,} mismatched; {points}."
+    )
+
+
+def _notes(ranks: list[dict[str, Any]]) -> list[str]:
+    """Return warnings and dropped things, one line each, with the ranks that share it."""
+    by_text: dict[str, list[str]] = {}
+    for rank in ranks:
+        for kind in ("warnings", "dropped"):
+            prefix = "warning" if kind == "warnings" else "dropped"
+            for entry in rank[kind]:
+                by_text.setdefault(f"{prefix}: {_plain(entry)}", []).append(str(rank["rank"]))
+    return [f"{text} (rank {', '.join(_short(where))})" for text, where in by_text.items()]
+
+
+def _plain(entry: Any) -> str:
+    if isinstance(entry, dict):
+        return ", ".join(f"{key} {value}" for key, value in entry.items())
+    return str(entry)
+
+
+def _short(ranks: list[str], limit: int = 8) -> list[str]:
+    return ranks if len(ranks) <= limit else [*ranks[:limit], f"and {len(ranks) - limit} more"]

@@ -1,0 +1,71 @@
+"""Public names are listed, exist, and are documented; messages never come from an assert."""
+
+import ast
+import importlib
+import inspect
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import chakra_et
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(chakra_et.__path__, "chakra_et.")
+    if "_proto" not in module.name and not module.name.endswith("__main__")
+)
+LIBRARY = [name for name in MODULES if ".cli." not in name]
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_all_lists_what_exists(name):
+    module = importlib.import_module(name)
+    public = getattr(module, "__all__", None)
+    if public is None:
+        parts = name.split(".")[1:]
+        assert parts[-1].startswith("_") or not vars(module).keys() - dunders(module), f"{name} has no __all__"
+        return
+    assert len(set(public)) == len(public)
+    assert [entry for entry in public if not hasattr(module, entry)] == []
+
+
+def dunders(module):
+    return {key for key in vars(module) if key.startswith("__")} | {"annotations"}
+
+
+@pytest.mark.parametrize("name", LIBRARY)
+def test_public_names_are_documented(name):
+    module = importlib.import_module(name)
+    assert module.__doc__
+    assert "TODO" not in module.__doc__
+    for entry in getattr(module, "__all__", ()):
+        value = getattr(module, entry)
+        if inspect.isfunction(value) or inspect.isclass(value):
+            assert inspect.getdoc(value), f"{name}.{entry} has no docstring"
+
+
+def test_top_level_exports_match_the_type_checkers_view():
+    tree = ast.parse(inspect.getsource(chakra_et))
+    checked = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {(alias.asname or alias.name) for node in checked.body for alias in node.names}
+    assert seen == set(chakra_et._EXPORTS)
+    assert set(chakra_et.__all__) == seen | {"__version__"}
+
+
+@pytest.mark.parametrize("name", sorted(chakra_et._EXPORTS))
+def test_top_level_export_loads(name):
+    assert getattr(chakra_et, name) is not None
+    assert name in dir(chakra_et)
+
+
+def test_unknown_export_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = chakra_et.nothing
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_assert_statements(name):
+    spec = importlib.util.find_spec(name)
+    tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+    assert [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)] == []
