@@ -25,8 +25,9 @@ types:     ## mypy --strict
 test:      ## all tests, on two cores
 	$(PYTHON) -m pytest -q -n 2
 
-docs:      ## regenerate the reference pages
+docs:      ## regenerate the reference pages, and the output of the examples
 	$(PYTHON) docs/generate_reference.py
+	$(PYTHON) docs/run_examples.py
 
 sample:    ## capture the bundled sample again (needs torch)
 	$(PYTHON) examples/capture_ddp.py --out examples/data --scrub

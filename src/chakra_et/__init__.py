@@ -14,25 +14,131 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chakra_et.errors import ChakraError as ChakraError
-    from chakra_et.ir import NodeType as NodeType
+    from chakra_et.conversion import ConversionResult, ConvertOptions, Quality, convert, convert_to
+    from chakra_et.errors import (
+        ChakraError,
+        FormatError,
+        InputError,
+        MismatchError,
+        MissingExtraError,
+        OutputError,
+        TraceError,
+    )
+    from chakra_et.io import read_set as load
+    from chakra_et.io import write_set as save
+    from chakra_et.ir import (
+        COLUMNS,
+        CommType,
+        NodeType,
+        ProcessGroup,
+        Trace,
+        TraceBuilder,
+        TraceMetadata,
+        TraceSet,
+    )
+    from chakra_et.passes.fuse import fuse
+    from chakra_et.passes.match_comms import match_comms
+    from chakra_et.passes.reconstruct import Reconstruction, reconstruct
+    from chakra_et.passes.repair import repair
+    from chakra_et.passes.select import select_ids, select_iteration, select_time
+    from chakra_et.reports.dot import export_dot, export_graphml
+    from chakra_et.reports.perfetto import export_perfetto
+    from chakra_et.sample import sample_folder
+    from chakra_et.sim.astra_sim import export_astra_sim
+    from chakra_et.validation import Finding, ValidationReport, validate
 
 __version__ = "0.1.0"
 
-# Name here -> where it lives.
+# Name here -> the module it lives in, and its name there where that differs.
 _EXPORTS: dict[str, str] = {
     "COLUMNS": "chakra_et.ir",
     "ChakraError": "chakra_et.errors",
+    "CommType": "chakra_et.ir",
+    "ConversionResult": "chakra_et.conversion",
+    "ConvertOptions": "chakra_et.conversion",
+    "Finding": "chakra_et.validation",
+    "FormatError": "chakra_et.errors",
+    "InputError": "chakra_et.errors",
+    "MismatchError": "chakra_et.errors",
+    "MissingExtraError": "chakra_et.errors",
     "NodeType": "chakra_et.ir",
+    "OutputError": "chakra_et.errors",
+    "ProcessGroup": "chakra_et.ir",
+    "Quality": "chakra_et.conversion",
+    "Reconstruction": "chakra_et.passes.reconstruct",
+    "Trace": "chakra_et.ir",
+    "TraceBuilder": "chakra_et.ir",
+    "TraceError": "chakra_et.errors",
+    "TraceMetadata": "chakra_et.ir",
+    "TraceSet": "chakra_et.ir",
+    "ValidationReport": "chakra_et.validation",
+    "convert": "chakra_et.conversion",
+    "convert_to": "chakra_et.conversion",
+    "export_astra_sim": "chakra_et.sim.astra_sim",
+    "export_dot": "chakra_et.reports.dot",
+    "export_graphml": "chakra_et.reports.dot",
+    "export_perfetto": "chakra_et.reports.perfetto",
+    "fuse": "chakra_et.passes.fuse",
+    "load": "chakra_et.io:read_set",
+    "match_comms": "chakra_et.passes.match_comms",
+    "reconstruct": "chakra_et.passes.reconstruct",
+    "repair": "chakra_et.passes.repair",
+    "sample_folder": "chakra_et.sample",
+    "save": "chakra_et.io:write_set",
+    "select_ids": "chakra_et.passes.select",
+    "select_iteration": "chakra_et.passes.select",
+    "select_time": "chakra_et.passes.select",
+    "validate": "chakra_et.validation",
 }
 
-__all__ = ["COLUMNS", "ChakraError", "NodeType", "__version__"]
+__all__ = [
+    "COLUMNS",
+    "ChakraError",
+    "CommType",
+    "ConversionResult",
+    "ConvertOptions",
+    "Finding",
+    "FormatError",
+    "InputError",
+    "MismatchError",
+    "MissingExtraError",
+    "NodeType",
+    "OutputError",
+    "ProcessGroup",
+    "Quality",
+    "Reconstruction",
+    "Trace",
+    "TraceBuilder",
+    "TraceError",
+    "TraceMetadata",
+    "TraceSet",
+    "ValidationReport",
+    "__version__",
+    "convert",
+    "convert_to",
+    "export_astra_sim",
+    "export_dot",
+    "export_graphml",
+    "export_perfetto",
+    "fuse",
+    "load",
+    "match_comms",
+    "reconstruct",
+    "repair",
+    "sample_folder",
+    "save",
+    "select_ids",
+    "select_iteration",
+    "select_time",
+    "validate",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module 'chakra_et' has no attribute '{name}'")
-    value = getattr(import_module(_EXPORTS[name]), name)
+    module, _, attribute = _EXPORTS[name].partition(":")
+    value = getattr(import_module(module), attribute or name)
     globals()[name] = value
     return value
 

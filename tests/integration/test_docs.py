@@ -4,19 +4,15 @@ import doctest
 import importlib
 import pkgutil
 import re
-import shlex
 import subprocess
 import sys
 
 import pytest
 
 import chakra_et
-from chakra_et.cli import main
+from docs.run_examples import PAGES, run_page, same
 from tests.conftest import ROOT
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-RUNNABLE = ("console", "python")
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(chakra_et.__path__, "chakra_et.")
@@ -24,34 +20,11 @@ MODULES = sorted(
 )
 
 
-def runnable(page):
-    return [(kind, text) for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")) if kind in RUNNABLE]
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if runnable(page)], ids=lambda page: page.name)
-def test_page(page, tmp_path, monkeypatch, sample, capsys):
-    """Runs a page's blocks in order, in one folder; ``profiles/`` there is the bundled sample."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "profiles").symlink_to(sample)
-    names = {}
-    for kind, text in runnable(page):
-        if kind == "python":
-            exec(compile(text, page.name, "exec"), names)
-            continue
-        for line in text.splitlines():
-            if line.startswith("$ chakra "):
-                run_command(line, capsys, text)
-
-
-def run_command(line, capsys, block):
-    command = shlex.split(line.removeprefix("$ chakra "), comments=True)
-    capsys.readouterr()
-    code = main(command)
-    captured = capsys.readouterr()
-    assert code == 0, f"{line}\n{captured.out}\n{captured.err}"
-    for shown in re.findall(r"^Wrote .*$", block, re.MULTILINE):
-        if len(re.findall(r"^\$ ", block, re.MULTILINE)) == 1:
-            assert shown in captured.out
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_page(page, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    after = run_page(page, tmp_path)
+    assert same(after, page.read_text(encoding="utf-8")), "an output is out of date: run make docs"
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     elif changes:
         columns = tuple(changes[0])
         rows = [tuple("-" if value is None else str(value) for value in change.values()) for change in changes]
-        print_table("Changes", columns, rows, left=(1, len(columns) - 1), limit=ROWS)
+        print_table("Changes", columns, rows, left=(1, 3, 4, 5), limit=ROWS)
     print_line(f"{len(changes):,} changes", to_stderr=args.json)
     print_wrote(written, to_stderr=args.json)
     return 0
