@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_input(parser)
     part = parser.add_mutually_exclusive_group(required=True)
-    part.add_argument("--iteration", type=int, metavar="N", help="training step N (ProfilerStep#N, else the N-th from 0)")
+    part.add_argument("--iteration", type=int, metavar="N", help="training step N: ProfilerStep#N, else the N-th")
     part.add_argument(
         "--time", type=_time_range, metavar="A:B", help="from A to B after the first node, such as 10ms:25ms"
     )
