@@ -31,7 +31,7 @@ def list_series(name: str, offsets: npt.NDArray[np.int64], values: npt.NDArray[n
     array = na.c_array_from_buffers(
         na.large_list(kind()), len(offsets) - 1, [None, np.ascontiguousarray(offsets)], children=[child]
     )
-    return pl.Series(name, array)
+    return pl.Series(name, array).alias(name)
 
 
 def list_values(series: pl.Series) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.generic]]:
@@ -57,7 +57,7 @@ def _bytes_series(
         [bitmap, np.ascontiguousarray(offsets), np.ascontiguousarray(data)],
         null_count=nulls,
     )
-    return pl.Series(name, array)
+    return pl.Series(name, array).alias(name)
 
 
 def string_series(
