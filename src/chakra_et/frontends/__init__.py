@@ -1,1 +1,1 @@
-"""TODO."""
+"""Readers of what profilers and compilers write."""

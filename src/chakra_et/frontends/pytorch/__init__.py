@@ -1,1 +1,1 @@
-"""TODO."""
+"""PyTorch: execution traces (host operators, no times) and Kineto profiles (times, device activities)."""

@@ -1,0 +1,274 @@
+"""From the graph of one rank to its node table.
+
+Shape letters: E host events, A activities, I items, G gap nodes, M annotations, N = I + A + G + M nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from chakra_et._jit.schedule import schedule
+from chakra_et.frontends.pytorch.activities import HOST_COMMUNICATION, Activities
+from chakra_et.frontends.pytorch.communication import CommColumns
+from chakra_et.frontends.pytorch.edges import dependency_columns
+from chakra_et.frontends.pytorch.graph import RankGraph
+from chakra_et.frontends.pytorch.names import copy_kind
+from chakra_et.frontends.pytorch.parse_kineto import OPERATOR
+from chakra_et.frontends.pytorch.timeline import HostTimeline
+from chakra_et.ir.columns import COLUMNS, IO_DTYPE, SCHEMA
+from chakra_et.ir.enums import NodeType
+
+__all__ = ["assemble"]
+
+Int = npt.NDArray[np.int64]
+
+
+def assemble(
+    timeline: HostTimeline,
+    activities: Activities,
+    graph: RankGraph,
+    communications: Mapping[int, CommColumns],
+    host_nodes: pl.DataFrame | None,
+    joined: Int,
+) -> tuple[pl.DataFrame, int]:
+    """Build the node table, ids in time order.
+
+    Args:
+        timeline: Host events.
+        activities: What runs beside the host.
+        graph: Nodes and edges.
+        communications: Columns of the activities that communicate.
+        host_nodes: `HostTrace.nodes`, or None.
+        joined: int64 [E], row of `host_nodes` of each host event, -1 none.
+
+    Returns:
+        The node table, and how many of its edges were inferred.
+    """
+    items, gaps = graph.items, graph.gaps
+    sizes = (len(items.owner), len(activities), len(gaps.activity), len(items.annotations))
+    count = sum(sizes)
+    start = np.concatenate([items.start, activities.start, gaps.start, timeline.start[items.annotations]])
+    end = np.concatenate([items.end, graph.activity_end, gaps.end, timeline.start[items.annotations]])
+    before, after, kind, inferred = graph.edges.numbered(sizes)
+    order = _time_order(before, after, start, end)
+    place = np.empty(count, np.int64)
+    place[order] = np.arange(count)
+    event_node = items.event_item.copy()
+    event_node[items.annotations] = sum(sizes[:3]) + np.arange(sizes[3])
+    event_id = np.where(event_node >= 0, place[event_node], -1)
+    parts = [
+        _item_columns(timeline, graph, event_id, host_nodes, joined),
+        _activity_columns(timeline, activities, communications, event_id),
+        _gap_columns(activities, graph),
+        _annotation_columns(timeline, graph, event_id),
+    ]
+    marked = np.zeros(count, np.bool_)
+    marked[after[inferred]] = True
+    nodes = (
+        pl.concat(parts, how="diagonal")
+        .with_columns(
+            start_ns=pl.Series(start),
+            duration_ns=pl.Series(end - start),
+            inferred=pl.Series(marked).replace(False, None),
+        )[order]
+        .with_columns(
+            pl.int_range(count, dtype=pl.UInt64).alias("id"),
+            *dependency_columns(place[before], place[after], kind, count=count),
+        )
+    )
+    nodes = _fw_parents(nodes, host_nodes, joined, event_id)
+    present = [c.name for c in COLUMNS if c.core or (c.name in nodes.columns and nodes[c.name].null_count() < count)]
+    return nodes.select(pl.col(name).cast(SCHEMA[name]) for name in present), int(inferred.sum())
+
+
+def _time_order(before: Int, after: Int, start: Int, end: Int) -> Int:
+    """Return the nodes by recorded start, and where those are equal in dependency order."""
+    count = len(start)
+    keys = np.argsort(after, kind="stable")
+    indptr = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(after, minlength=count), out=indptr[1:])
+    _, _, topological = schedule(indptr, before[keys], end - start)
+    rank = np.full(count, count, np.int64)
+    rank[topological] = np.arange(len(topological))
+    return np.lexsort((rank, start))
+
+
+def _take(series: pl.Series, index: Int) -> pl.Series:
+    """Gather with -1 as null."""
+    return series.gather(pl.Series(index).replace(-1, None))
+
+
+def _known(values: Int, missing: int = -1) -> pl.Series:
+    return pl.Series(values).replace(missing, None)
+
+
+def _item_columns(
+    timeline: HostTimeline, graph: RankGraph, event_id: Int, host_nodes: pl.DataFrame | None, joined: Int
+) -> pl.DataFrame:
+    items = graph.items
+    owner, count = items.owner, len(items.owner)
+    owned = owner >= 0
+    turn = _turns(owner)
+    first = owned & (turn == 0)
+    parent = np.where(first, np.where(timeline.parent[owner] >= 0, event_id[timeline.parent[owner]], -1), -1)
+    parent = np.where(owned & ~first, event_id[owner], parent) if len(timeline.parent) else np.full(count, -1)
+    frame = timeline.frame
+    event = np.where(first, owner, -1)
+    columns = {
+        "name": _take(frame["name"], owner).fill_null("host_idle"),
+        "type": pl.Series(np.full(count, int(NodeType.COMP_NODE)), dtype=pl.UInt8),
+        "is_cpu_op": pl.Series(np.ones(count, np.bool_)),
+        "gap_kind": pl.select(pl.when(pl.Series(~owned)).then(pl.lit("host_idle"))).to_series(),
+        "parent": _known(parent),
+        "segment": _known(np.where(turn > 0, turn, -1)),
+        "tid": pl.Series(timeline.tids[items.thread] if count else items.thread),
+        "correlation": _take(_known(frame["correlation"].to_numpy()), event),
+        "rf_id": _take(_known(frame["rf_id"].to_numpy(), 0), event),
+        "seq_id": _take(_known(frame["seq_id"].to_numpy()), event),
+        "fw_tid": _take(_known(frame["fw_tid"].to_numpy(), 0), event),
+    }
+    columns |= _arguments(frame, event, host_nodes, joined)
+    return pl.DataFrame(columns)
+
+
+def _turns(owner: Int) -> Int:
+    """Return for each item how many earlier ones its owner has (idle items: 0)."""
+    order = np.argsort(owner, kind="stable")
+    ordered = owner[order]
+    fresh = np.ones(len(owner), np.bool_)
+    fresh[1:] = ordered[1:] != ordered[:-1]
+    begin = np.maximum.accumulate(np.where(fresh, np.arange(len(owner)), 0))
+    turn = np.empty(len(owner), np.int64)
+    turn[order] = np.arange(len(owner)) - begin
+    return np.where(owner >= 0, turn, 0)
+
+
+def _arguments(frame: pl.DataFrame, event: Int, host_nodes: pl.DataFrame | None, joined: Int) -> dict[str, pl.Series]:
+    """Return operator arguments: from the execution trace where the operator is joined, else from the profile."""
+    is_op = np.where(event >= 0, frame["kind"].to_numpy()[event] == OPERATOR, False) if len(event) else np.empty(0, np.bool_)
+    event = np.where(is_op, event, -1)
+    own = {part: _take(frame[part], event) for part in ("values", "dims", "types", "strides")}
+    if host_nodes is None:
+        return {
+            "inputs": _io(own["values"], own["dims"], own["types"]),
+            "input_strides": _filled(own["strides"]),
+        }
+    node = np.where(event >= 0, joined[event], -1)
+    other = {name: _take(host_nodes[name], node) for name in host_nodes.columns if name.startswith(("input_", "output_"))}
+    return {
+        "op_schema": _filled(_take(host_nodes["op_schema"], node)),
+        "inputs": _io(
+            _either(other["input_values"], own["values"]),
+            _either(other["input_shapes"], own["dims"]),
+            _either(other["input_types"], own["types"]),
+        ),
+        "outputs": _io(other["output_values"], other["output_shapes"], other["output_types"]),
+        "input_strides": _filled(_either(other["input_strides"], own["strides"])),
+        "output_strides": _filled(other["output_strides"]),
+    }
+
+
+def _either(first: pl.Series, second: pl.Series) -> pl.Series:
+    return pl.select(pl.coalesce(first, second)).to_series()
+
+
+def _filled(texts: pl.Series) -> pl.Series:
+    return pl.select(pl.when(texts.str.len_bytes() > 2).then(texts)).to_series()
+
+
+def _io(values: pl.Series, shapes: pl.Series, types: pl.Series) -> pl.Series:
+    """Pack arguments; null where there are none."""
+    frame = pl.DataFrame({"values": values, "shapes": shapes, "types": types}, schema_overrides=IO_DTYPE.to_schema())
+    some = pl.any_horizontal((pl.col(name).str.len_bytes() > 2).fill_null(False) for name in frame.columns)
+    return frame.select(pl.when(some).then(pl.struct(pl.all().fill_null("")))).to_series()
+
+
+def _activity_columns(
+    timeline: HostTimeline, activities: Activities, communications: Mapping[int, CommColumns], event_id: Int
+) -> pl.DataFrame:
+    frame, count = activities.frame, len(activities)
+    host = activities.kind == HOST_COMMUNICATION
+    enclosing = timeline.operator_of(activities.launcher) if len(timeline.parent) else activities.launcher
+    enclosing = np.where(host, activities.launcher, enclosing)
+    copies = [
+        copy_kind(name, kind or "") if what == 1 else "memset" if what == 2 else None
+        for name, kind, what in zip(frame["name"], frame["copy"], activities.kind.tolist(), strict=True)
+    ]
+    store = {"DtoH": NodeType.MEM_STORE_NODE, "HtoD": NodeType.MEM_LOAD_NODE}
+    types = [
+        int(communications[row].type) if row in communications else int(store.get(copy or "", NodeType.COMP_NODE))
+        for row, copy in enumerate(copies)
+    ]
+    size = np.where(np.isin(activities.kind, (1, 2)), frame["bytes"].to_numpy(), -1)
+    names = ("comm_type", "comm_size", "comm_dtype", "pg_name", "comm_src", "comm_dst", "comm_tag", "comm_root",
+             "in_split_sizes", "out_split_sizes", "unknown_comm")  # fmt: skip
+    comm = {
+        name: pl.Series([getattr(communications[row], name) if row in communications else None for row in range(count)], dtype=SCHEMA[name])
+        for name in names
+    }
+    several = frame.filter(pl.col("device") >= 0)["device"].n_unique() > 1
+    return pl.DataFrame(
+        {
+            "name": frame["name"],
+            "type": pl.Series(types, dtype=pl.UInt8),
+            "is_cpu_op": pl.Series(host),
+            "parent": _known(np.where(enclosing >= 0, event_id[enclosing], -1) if len(event_id) else enclosing),
+            "tid": _known(frame["worker"].to_numpy()),
+            "device": _known(frame["device"].to_numpy()) if several else pl.Series([None] * count, dtype=pl.Int64),
+            "stream": _known(np.where(host, -1, frame["stream"].to_numpy())),
+            "correlation": _known(frame["correlation"].to_numpy()),
+            "tensor_size": pl.Series(size).replace(-1, None).cast(pl.UInt64),
+            "copy_kind": pl.Series([copy or None for copy in copies], dtype=pl.String),
+            **comm,
+        }
+    )
+
+
+def _gap_columns(activities: Activities, graph: RankGraph) -> pl.DataFrame:
+    gaps = graph.gaps
+    kind = np.where(gaps.unexplained, "unexplained", "launch_latency")
+    host = activities.kind[gaps.activity] == HOST_COMMUNICATION
+    stream = np.where(host, -1, activities.frame["stream"].to_numpy()[gaps.activity])
+    worker = activities.frame["worker"].to_numpy()[gaps.activity]
+    return pl.DataFrame(
+        {
+            "name": pl.Series(kind, dtype=pl.String),
+            "type": pl.Series(np.full(len(kind), int(NodeType.COMP_NODE)), dtype=pl.UInt8),
+            "is_cpu_op": pl.Series(host),
+            "gap_kind": pl.Series(kind, dtype=pl.String),
+            "tid": _known(np.where(host, worker, -1)),
+            "stream": _known(stream),
+        }
+    )
+
+
+def _annotation_columns(timeline: HostTimeline, graph: RankGraph, event_id: Int) -> pl.DataFrame:
+    events = graph.items.annotations
+    parent = timeline.parent[events]
+    return pl.DataFrame(
+        {
+            "name": timeline.frame["name"].gather(events),
+            "type": pl.Series(np.full(len(events), int(NodeType.METADATA_NODE)), dtype=pl.UInt8),
+            "is_cpu_op": pl.Series(np.ones(len(events), np.bool_)),
+            "parent": _known(np.where(parent >= 0, event_id[parent], -1)),
+            "tid": pl.Series(timeline.tids[timeline.thread[events]] if len(events) else events),
+            "rf_id": _known(timeline.frame["rf_id"].to_numpy()[events], 0),
+            "span_ns": pl.Series(timeline.end[events] - timeline.start[events]),
+        }
+    )
+
+
+def _fw_parents(nodes: pl.DataFrame, host_nodes: pl.DataFrame | None, joined: Int, event_id: Int) -> pl.DataFrame:
+    """Translate the execution trace's ``fw_parent`` (its own node ids) to ids of this table."""
+    if host_nodes is None or not (host_nodes["fw_parent"] != 0).any():
+        return nodes
+    events = np.flatnonzero(joined >= 0)
+    rows = joined[events]
+    translate = pl.DataFrame({"fw_parent": host_nodes["id"].to_numpy()[rows], "target": event_id[events]}).unique("fw_parent")
+    pairs = pl.DataFrame({"id": event_id[events].astype(np.uint64), "fw_parent": host_nodes["fw_parent"].to_numpy()[rows]})
+    found = pairs.join(translate, on="fw_parent").filter(pl.col("target") >= 0).unique("id")
+    return nodes.join(found.select("id", fw_parent=pl.col("target")), on="id", how="left", maintain_order="left")

@@ -1,0 +1,255 @@
+"""Give communications their type, size, element type, group and peers.
+
+Sources, best first: the kernel's own metadata, the host's ``record_param_comms`` or ``c10d::`` call around the launch, the
+``nccl:*``/``gloo:*`` annotation there, the kernel's name. What none of them names is marked ``unknown_comm``.
+
+Shape letters: A activities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from chakra_et.frontends.pytorch.comm_records import CommRecord, range_bytes
+from chakra_et.frontends.pytorch.names import collective_of, dtype_bytes, is_point_to_point
+from chakra_et.ir.enums import CommType, NodeType
+from chakra_et.ir.process_group import ProcessGroup
+
+__all__ = ["CommColumns", "CommSource", "assign_worker_groups", "describe"]
+
+
+@dataclass(slots=True)
+class CommSource:
+    """What the profile and the execution trace say about one communication.
+
+    Attributes:
+        name: Kernel or range name.
+        kernel: The kernel's metadata (a row of `KinetoProfile.activities`), empty for host communications.
+        record: The host's record, if there is one.
+        annotation: Name of the ``nccl:*`` or ``gloo:*`` annotation around the launch.
+        dims: That annotation's ``Input Dims`` (JSON).
+        types: That annotation's ``Input type`` (JSON).
+        worker: Worker thread of a host communication, -1 else.
+    """
+
+    name: str
+    kernel: Mapping[str, Any]
+    record: CommRecord | None
+    annotation: str = ""
+    dims: str = ""
+    types: str = ""
+    worker: int = -1
+
+
+@dataclass(slots=True)
+class CommColumns:
+    """Columns of one communication node; None where unknown."""
+
+    type: NodeType = NodeType.COMM_COLL_NODE
+    comm_type: int | None = None
+    comm_size: int | None = None
+    comm_dtype: str | None = None
+    pg_name: str | None = None
+    comm_src: int | None = None
+    comm_dst: int | None = None
+    comm_tag: int | None = None
+    comm_root: int | None = None
+    in_split_sizes: str | None = None
+    out_split_sizes: str | None = None
+    unknown_comm: bool | None = None
+    group_size: int = 0
+    seen_group: ProcessGroup | None = field(default=None)
+
+
+_LIKE_INPUT = {
+    CommType.ALL_REDUCE, CommType.REDUCE, CommType.ALL_GATHER, CommType.GATHER, CommType.BROADCAST, CommType.ALL_TO_ALL,
+    CommType.REDUCE_SCATTER, CommType.REDUCE_SCATTER_BLOCK,
+}  # fmt: skip
+
+
+def describe(source: CommSource, *, rank: int | None, groups: Mapping[str, ProcessGroup]) -> CommColumns:
+    """Describe one communication.
+
+    Args:
+        source: What is known of it.
+        rank: Global rank of the profile, None if unknown.
+        groups: Known process groups by name.
+    """
+    columns = CommColumns()
+    names = [str(source.kernel.get("collective") or ""), source.record.name if source.record else "", source.annotation, source.name]
+    for name in filter(None, names):
+        point = is_point_to_point(name)
+        if point is not None:
+            columns.type = point
+            break
+        kind = collective_of(name)
+        if kind is not None:
+            columns.comm_type = int(kind)
+            break
+    else:
+        columns.unknown_comm = True
+    _sizes(columns, source)
+    _group(columns, source, groups)
+    _peers(columns, source, rank, groups)
+    return columns
+
+
+def _sizes(columns: CommColumns, source: CommSource) -> None:
+    kernel, record = source.kernel, source.record
+    dtype = str(kernel.get("dtype") or "")
+    elements_in, elements_out = int(kernel.get("in_elements", -1)), int(kernel.get("out_elements", -1))
+    each = dtype_bytes(dtype)
+    candidates: list[tuple[int, int, str]] = []
+    if each and max(elements_in, elements_out) >= 0:
+        candidates.append((max(elements_in, 0) * each, max(elements_out, 0) * each, dtype))
+    if record is not None:
+        candidates.append((record.in_bytes, record.out_bytes, record.dtype))
+    total, found = range_bytes(source.dims, source.types)
+    candidates.append((total, 0, found))
+    for got, given, kind in candidates:
+        size = _size_of(columns, got, given)
+        if columns.comm_size is None and size:
+            columns.comm_size = size
+        if columns.comm_dtype is None and kind:
+            columns.comm_dtype = kind
+    if columns.comm_type == CommType.BARRIER or (columns.comm_size is None and candidates[0][2]):
+        columns.comm_size = 0
+    splits = (kernel.get("in_split"), kernel.get("out_split")) if kernel.get("in_split") else (None, None)
+    if record is not None and not any(splits):
+        splits = (record.in_split, record.out_split)
+    if columns.comm_type == CommType.ALL_TO_ALL:
+        columns.in_split_sizes, columns.out_split_sizes = (text if text and text != "[]" else None for text in splits)
+
+
+def _size_of(columns: CommColumns, got: int, given: int) -> int:
+    """Return ``comm_size`` from input and output bytes (DESIGN: bytes contributed, or of the whole vector held)."""
+    if columns.comm_type is None:
+        return max(got, given)
+    if columns.comm_type == CommType.SCATTER:
+        return given or got
+    if columns.comm_type == CommType.BARRIER:
+        return 0
+    return got or given if CommType(columns.comm_type) in _LIKE_INPUT else got
+
+
+def _group(columns: CommColumns, source: CommSource, groups: Mapping[str, ProcessGroup]) -> None:
+    kernel, record = source.kernel, source.record
+    name = kernel.get("pg_name")
+    size = int(kernel.get("group_size", -1))
+    ranks: tuple[int, ...] = ()
+    if name:
+        ranks = _rank_list(str(kernel.get("pg_ranks") or ""))
+        description = str(kernel.get("pg_desc") or "")
+        columns.seen_group = ProcessGroup(str(name), ranks, max(size, len(ranks)), description)
+    elif record is not None and record.group:
+        name, size = record.group, record.size
+        if record.start_rank >= 0 and record.size > 0 and record.stride > 0:
+            ranks = tuple(record.start_rank + i * record.stride for i in range(record.size))
+        columns.seen_group = ProcessGroup(name, ranks, record.size, record.description)
+    columns.group_size = max(size, len(ranks), record.size if record else 0)
+    if name is not None:
+        columns.pg_name = str(name)
+    elif len(groups) == 1 and columns.type == NodeType.COMM_COLL_NODE:
+        columns.pg_name = next(iter(groups))
+
+
+def _rank_list(text: str) -> tuple[int, ...]:
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return ()
+    return tuple(int(rank) for rank in value if isinstance(rank, int)) if isinstance(value, list) else ()
+
+
+def _peers(columns: CommColumns, source: CommSource, rank: int | None, groups: Mapping[str, ProcessGroup]) -> None:
+    kernel, record = source.kernel, source.record
+    if columns.type == NodeType.COMM_COLL_NODE:
+        root = int(kernel.get("root_rank", -1))
+        if columns.comm_type in (CommType.BROADCAST, CommType.REDUCE, CommType.GATHER, CommType.SCATTER):
+            if root < 0 and record is not None and record.root is not None:
+                root = _global_rank(record.root, columns.pg_name, groups)
+            columns.comm_root = root if root >= 0 else None
+        return
+    if columns.pg_name is None and groups:
+        columns.pg_name = max(groups.values(), key=lambda group: group.size).name
+    sends = columns.type == NodeType.COMM_SEND_NODE
+    peer = int(kernel.get("dst_rank" if sends else "src_rank", -1))
+    if peer < 0 and record is not None:
+        local = record.peer if record.peer is not None else record.rank
+        peer = _global_rank(local, columns.pg_name, groups) if local is not None else -1
+    columns.comm_dst = (peer if peer >= 0 else None) if sends else rank
+    columns.comm_src = rank if sends else (peer if peer >= 0 else None)
+    columns.comm_tag = record.tag if record is not None and record.tag is not None else 0
+
+
+def _global_rank(local: int, name: str | None, groups: Mapping[str, ProcessGroup]) -> int:
+    ranks = groups[name].ranks if name in groups else ()
+    return ranks[local] if 0 <= local < len(ranks) else local
+
+
+def assign_worker_groups(
+    communications: Sequence[CommColumns], workers: npt.NDArray[np.int64], groups: Sequence[ProcessGroup]
+) -> None:
+    """Name the groups of host collectives by the worker threads that ran them.
+
+    A gloo group has a pool of worker threads of its own, made when the group was made: pools by thread id follow groups by name. Lists
+    that hold one tensor a member tell a group's size, which narrows the choice where a group was not used.
+
+    Args:
+        communications: Host collectives; ``pg_name`` is set where it is None.
+        workers: int64 [A], worker thread of each, -1 unknown.
+        groups: Process groups that the rank is in.
+    """
+    open_ = [i for i, c in enumerate(communications) if c.pg_name is None and c.type == NodeType.COMM_COLL_NODE and workers[i] >= 0]
+    if not open_ or not groups:
+        return
+    pools = _pools(sorted({int(workers[i]) for i in open_}), len(groups))
+    sizes: dict[int, int] = {}
+    for i in open_:
+        if communications[i].group_size:
+            sizes[pools[int(workers[i])]] = communications[i].group_size
+    made = sorted(groups, key=lambda group: (int(group.name) if group.name.isdigit() else 1 << 30, group.name))
+    chosen = _monotone(sorted(set(pools.values())), sizes, made)
+    for i in open_:
+        group = chosen.get(pools[int(workers[i])])
+        if group is not None:
+            communications[i].pg_name = group.name
+            communications[i].comm_root = _root_in(communications[i].comm_root, group)
+
+
+def _root_in(root: int | None, group: ProcessGroup) -> int | None:
+    return group.ranks[root] if root is not None and 0 <= root < len(group.ranks) else root
+
+
+def _pools(threads: list[int], limit: int) -> dict[int, int]:
+    """Split sorted worker threads into pools: neighbors by thread id belong together, two to a pool (gloo's default)."""
+    pool: dict[int, int] = {}
+    number, members = -1, 0
+    for index, thread in enumerate(threads):
+        near = index > 0 and thread - threads[index - 1] == 1
+        if not near or members == 2:
+            number += 1
+            members = 0
+        members += 1
+        pool[thread] = min(number, limit - 1)
+    return pool
+
+
+def _monotone(pools: list[int], sizes: Mapping[int, int], groups: Sequence[ProcessGroup]) -> dict[int, ProcessGroup]:
+    """Map pools to groups in order; a pool whose group size is known only takes a group of that size."""
+    chosen: dict[int, ProcessGroup] = {}
+    slot = 0
+    for turn, pool in enumerate(pools):
+        later = len(pools) - turn - 1
+        while slot < len(groups) - later - 1 and sizes.get(pool) not in (None, groups[slot].size):
+            slot += 1
+        if slot < len(groups):
+            chosen[pool] = groups[slot]
+        slot += 1
+    return chosen

@@ -1,0 +1,255 @@
+"""The graph of one rank: host items, activities, gaps and annotations, and the edges between them.
+
+Shape letters: E host events, A activities, G gap nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from chakra_et._jit.lanes import lane_order
+from chakra_et.frontends.pytorch.activities import HOST_COMMUNICATION, Activities
+from chakra_et.frontends.pytorch.calls import BLOCKING_COPY, LaunchLog, call_roles
+from chakra_et.frontends.pytorch.edges import ACTIVITY, CTRL, GAP, ITEM, SYNC, EdgeBuffer
+from chakra_et.frontends.pytorch.host_items import HostItems, split_host_items
+from chakra_et.frontends.pytorch.parse_kineto import KinetoProfile
+from chakra_et.frontends.pytorch.starts import Latencies, Starts, explain_starts
+from chakra_et.frontends.pytorch.streams import StreamWaits, find_stream_waits
+from chakra_et.frontends.pytorch.timeline import HostTimeline, find_pauses
+from chakra_et.frontends.pytorch.waits import Holes, find_handoffs, find_host_waits, find_work_waits, tie_worker_operators
+
+__all__ = ["Gaps", "RankGraph", "build_rank_graph"]
+
+Int = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gaps:
+    """Gap nodes before activities.
+
+    Attributes:
+        activity: int64 [G].
+        start: int64 [G], ns.
+        end: int64 [G], ns.
+        unexplained: bool [G]; the others are launch latencies.
+    """
+
+    activity: Int
+    start: Int
+    end: Int
+    unexplained: Bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankGraph:
+    """Everything that becomes a node, and the edges.
+
+    Attributes:
+        items: The host side.
+        activity_end: int64 [A], ns, after snapping.
+        gaps: Gap nodes before activities.
+        edges: The edges.
+        window: Start and end of the measured window, ns.
+        latencies: Typical latencies, of devices and of host communications.
+        counts: What was snapped, contradicted, not found.
+    """
+
+    items: HostItems
+    activity_end: Int
+    gaps: Gaps
+    edges: EdgeBuffer
+    window: tuple[int, int]
+    latencies: dict[str, Latencies] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+def build_rank_graph(
+    profile: KinetoProfile, timeline: HostTimeline, activities: Activities, *, is_async: Bool
+) -> RankGraph:
+    """Build the graph of one rank.
+
+    Args:
+        profile: The profile, for its flows, synchronization records and resolution.
+        timeline: Host events.
+        activities: What runs beside the host.
+        is_async: bool [A], false for host communications whose call waits by itself.
+    """
+    window = _window(timeline, activities)
+    device = activities.kind != HOST_COMMUNICATION
+    device_launcher = np.where(device, activities.launcher, -1)
+    indptr, preds, end, snapped, overlapping = lane_order(
+        activities.lane, activities.start, activities.end, profile.resolution_ns
+    )
+    roles = call_roles(timeline)
+    log = LaunchLog.build(
+        np.where(device, activities.lane, -1), activities.start, _at(timeline.start, device_launcher)
+    )
+    shared = {"lane": activities.lane, "start": activities.start, "end": end, "log": log, "lanes": activities.lanes}
+    waits = find_stream_waits(
+        timeline, roles, device_launcher, communication=activities.communication, syncs=profile.syncs,
+        resolution_ns=profile.resolution_ns, **shared,
+    )  # fmt: skip
+    source, target = np.array(waits.source, np.int64), np.array(waits.target, np.int64)
+    np.minimum.at(end, source, activities.start[target])
+    holes = Holes()
+    find_host_waits(
+        holes, timeline, roles, device_launcher, syncs=profile.syncs, resolution_ns=profile.resolution_ns, **shared
+    )
+    unseen = _find_pauses_for(holes, timeline, activities, window, end, (indptr, preds), is_async)
+    follows = np.full(len(activities), -1, np.int64)
+    np.maximum.at(follows, np.repeat(np.arange(len(activities)), np.diff(indptr)), end[preds])
+    np.maximum.at(follows, target, end[source])
+    launch = _launch_points(timeline, activities, roles, holes, follows)
+    edges = EdgeBuffer()
+    items = split_host_items(
+        timeline, holes, profile.flows, edges, launcher=activities.launcher, launch=launch, window=window
+    )
+    starts, latencies = _explain(timeline, activities, items, follows, window)
+    gaps = _tie_activities(edges, activities, items, starts, follows, (indptr, preds), waits)
+    counts = {
+        "snapped": int(snapped),
+        "overlapping_activities": int(overlapping),
+        "overlapping_host_events": timeline.overlaps,
+        "contradicting": waits.contradicting + holes.contradicting,
+        "communications_without_wait": unseen,
+    }
+    return RankGraph(items, end, gaps, edges, window, latencies, counts)
+
+
+def _at(values: Int, index: Int) -> Int:
+    """Return values[index], -1 where the index is."""
+    if not len(values):
+        return np.full(len(index), -1, np.int64)
+    return np.where(index >= 0, values[index], -1)
+
+
+def _window(timeline: HostTimeline, activities: Activities) -> tuple[int, int]:
+    starts = [int(part.min()) for part in (timeline.start, activities.start) if len(part)]
+    ends = [int(part.max()) for part in (timeline.end, activities.end) if len(part)]
+    return (min(starts), max(ends)) if starts else (0, 0)
+
+
+def _find_pauses_for(
+    holes: Holes,
+    timeline: HostTimeline,
+    activities: Activities,
+    window: tuple[int, int],
+    end: Int,
+    lane_preds: tuple[Int, Int],
+    is_async: Bool,
+) -> int:
+    """Find waits in pauses: between threads, and for host communications; return how many of those no pause waited for."""
+    pauses = find_pauses(timeline, window_start_ns=window[0])
+    find_handoffs(holes, timeline, pauses)
+    communications = np.flatnonzero(activities.kind == HOST_COMMUNICATION)
+    communications = communications[np.argsort(activities.start[communications], kind="stable")]
+    tie_worker_operators(
+        holes, timeline, pauses, communications=communications[activities.lane[communications] >= 0],
+        worker_tid=activities.frame["worker"].to_numpy(), launcher=activities.launcher, start=activities.start, end=end,
+        lane_preds=lane_preds,
+    )  # fmt: skip
+    return find_work_waits(
+        holes, timeline, pauses, communications=communications, launcher=activities.launcher, end=end, is_async=is_async
+    )
+
+
+def _launch_points(
+    timeline: HostTimeline, activities: Activities, roles: npt.NDArray[np.int8], holes: Holes, follows: Int
+) -> Int:
+    """Return when each activity's launch let it start, int64 [A], -1 unknown; holes of blocking copies are moved there.
+
+    A call that its activity outran is split where the activity started. A blocking copy behind other work is launched early in its
+    call, after the usual lead.
+    """
+    launcher = activities.launcher
+    known = np.flatnonzero(launcher >= 0)
+    point = np.full(len(activities), -1, np.int64)
+    calls = launcher[known]
+    first_start = np.full(len(timeline.start), np.iinfo(np.int64).max)
+    np.minimum.at(first_start, calls, activities.start[known])
+    point[known] = np.clip(first_start[calls], timeline.start[calls], timeline.end[calls])
+    leads = (activities.start[known] - timeline.start[calls])[follows[known] <= timeline.start[calls]]
+    lead = int(np.median(leads)) if len(leads) else 5000
+    for activity in known[roles[calls] == BLOCKING_COPY].tolist():
+        call = int(launcher[activity])
+        thread, begin = int(timeline.thread[call]), int(timeline.start[call])
+        hole = holes.spans.get((thread, begin))
+        if hole is None or hole.event != call:
+            continue
+        at = min(int(activities.start[activity]), begin + lead, hole.end)
+        point[activity] = at
+        holes.spans[thread, at] = holes.spans.pop((thread, begin))
+    return point
+
+
+def _explain(
+    timeline: HostTimeline, activities: Activities, items: HostItems, follows: Int, window: tuple[int, int]
+) -> tuple[Starts, dict[str, Latencies]]:
+    """Explain the starts of device activities and of host communications, each by their own latencies."""
+    launched = _at(items.end, items.launch_item)
+    call_start = _at(timeline.start, activities.launcher)
+    parts = [np.zeros(len(activities), np.int64) for _ in range(3)]
+    latencies: dict[str, Latencies] = {}
+    host = activities.kind == HOST_COMMUNICATION
+    for name, chosen, default in (("device", ~host, 10_000), ("host_communication", host, 100_000)):
+        if not chosen.any():
+            continue
+        starts = explain_starts(
+            activities.start[chosen], follows[chosen], launched[chosen], call_start[chosen],
+            window_start_ns=window[0], default_ns=default,
+        )  # fmt: skip
+        for part, found in zip(parts, (starts.launch, starts.follow, starts.unexplained), strict=True):
+            part[chosen] = found
+        latencies[name] = starts.latencies
+    return Starts(*parts, next(iter(latencies.values()), Latencies(0, 0, 0, 0))), latencies
+
+
+def _tie_activities(
+    edges: EdgeBuffer,
+    activities: Activities,
+    items: HostItems,
+    starts: Starts,
+    follows: Int,
+    lane_preds: tuple[Int, Int],
+    waits: StreamWaits,
+) -> Gaps:
+    """Add the edges into activities, through gap nodes where time passes.
+
+    launch item -> [launch gap] -+
+                                 +-> [unexplained gap] -> activity
+    earlier work -> [follow gap] +
+    """
+    count = len(activities)
+    rows = np.arange(count)
+    wanted = [np.flatnonzero(part > 0) for part in (starts.launch, starts.follow, starts.unexplained)]
+    first = np.cumsum([0, *(len(part) for part in wanted)])
+    gap_of = [np.full(count, -1, np.int64) for _ in wanted]
+    for part, chosen, begin in zip(gap_of, wanted, first, strict=False):
+        part[chosen] = GAP + begin + np.arange(len(chosen))
+    launch_gap, follow_gap, last_gap = gap_of
+    node = ACTIVITY + rows
+    into = np.where(last_gap >= 0, last_gap, node)
+    item = np.where(items.launch_item >= 0, ITEM + items.launch_item, -1)
+    edges.add(item, node, CTRL)
+    edges.add(item, np.where(launch_gap >= 0, launch_gap, into), CTRL)
+    edges.add(launch_gap, into, CTRL)
+    edges.add(follow_gap, into, SYNC)
+    edges.add(last_gap, node, CTRL)
+    follower = np.where(follow_gap >= 0, follow_gap, into)
+    indptr, preds = lane_preds
+    edges.add(ACTIVITY + preds, np.repeat(follower, np.diff(indptr)), SYNC)
+    target = np.array(waits.target, np.int64)
+    edges.add(ACTIVITY + np.array(waits.source, np.int64), follower[target], SYNC, inferred=waits.inferred)
+
+    launched = _at(items.end, items.launch_item)
+    begins = (launched, follows, activities.start - starts.unexplained)
+    lengths = (starts.launch, starts.follow, starts.unexplained)
+    activity = np.concatenate(wanted)
+    start = np.concatenate([begin[chosen] for begin, chosen in zip(begins, wanted, strict=True)])
+    length = np.concatenate([size[chosen] for size, chosen in zip(lengths, wanted, strict=True)])
+    unexplained = np.arange(len(activity)) >= first[2]
+    return Gaps(activity, start, start + length, unexplained)

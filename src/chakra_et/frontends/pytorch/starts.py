@@ -1,0 +1,107 @@
+"""Why each activity started when it did: after its launch, after earlier work, or for a reason that the profile doesn't show.
+
+An activity starts at the latest of two times: its launch plus a launch latency, and the end of the work that it follows (its stream's
+order, awaited events) plus the device's own gap between two activities. The profile shows only the later of the two exactly. Its
+latency or gap is measured; the other one gets the profile's typical value, or what room there is. Latencies are bounded by
+what launches onto idle lanes show (their 95th percentile); time beyond that is `unexplained`.
+
+Shape letters: A activities, E edges.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Latencies", "Starts", "explain_starts"]
+
+Int = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
+_FAR = np.int64(2**62)
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Typical latencies of one kind of activity, ns.
+
+    Attributes:
+        launch_median: Launch onto an idle lane to start.
+        launch_p95: The same, 95th percentile.
+        gap_median: End of earlier work to start, launched well before.
+        gap_p95: The same, 95th percentile.
+    """
+
+    launch_median: int
+    launch_p95: int
+    gap_median: int
+    gap_p95: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Starts:
+    """Gaps before each activity, int64 [A], ns.
+
+    Attributes:
+        launch: After the launch (`launch_latency`).
+        follow: After earlier work (`launch_latency`, the device's own).
+        unexplained: After both.
+        latencies: The typical values used.
+    """
+
+    launch: Int
+    follow: Int
+    unexplained: Int
+    latencies: Latencies
+
+
+def explain_starts(start: Int, follows: Int, launched: Int, call_start: Int, *, window_start_ns: int, default_ns: int) -> Starts:
+    """Explain the starts of one kind of activity.
+
+    Args:
+        start: int64 [A], ns.
+        follows: int64 [A], ns: latest end of the earlier work, -1 if there is none.
+        launched: int64 [A], ns: when the launch let it start, -1 if unknown.
+        call_start: int64 [A], ns: start of the launch call, -1 if unknown.
+        window_start_ns: Where activities with neither hang.
+        default_ns: Latency to assume if the profile shows no launch onto an idle lane.
+    """
+    has_follow, has_launch = follows >= 0, launched >= 0
+    idle_for = np.where(has_follow, start - follows, _FAR)
+    since_launch = np.where(has_launch, start - launched, _FAR)
+    typical = _typical(idle_for, since_launch, follows, call_start, default_ns)
+    after_work = has_follow & (follows >= np.where(has_launch, launched, -1))
+    work_bound = after_work & ((idle_for <= typical.gap_p95) | (since_launch > typical.launch_p95))
+    launch_bound = has_launch & ~work_bound
+    nothing = ~(has_follow | has_launch)
+
+    follow = np.where(work_bound, np.minimum(idle_for, typical.gap_p95), 0)
+    unexplained = np.where(work_bound, idle_for - follow, 0)
+    launch = np.where(launch_bound, np.minimum(since_launch, typical.launch_p95), 0)
+    late = launch_bound & ~after_work
+    launch = np.where(launch_bound & after_work, since_launch, launch)
+    unexplained = np.where(late, since_launch - launch, unexplained)
+    # The side that did not bind: typical, within the room that the recorded start leaves.
+    room = np.where(work_bound & has_launch, since_launch - unexplained, 0)
+    launch = np.where(work_bound & has_launch, np.clip(room, 0, typical.launch_median), launch)
+    room = np.where(launch_bound & has_follow, idle_for - unexplained, 0)
+    follow = np.where(launch_bound & has_follow, np.clip(room, 0, typical.gap_median), follow)
+    unexplained = np.where(nothing, start - window_start_ns, unexplained)
+    return Starts(launch, follow, unexplained, typical)
+
+
+def _typical(idle_for: Int, since_launch: Int, follows: Int, call_start: Int, default_ns: int) -> Latencies:
+    onto_idle = (since_launch < _FAR) & ((idle_for == _FAR) | (follows <= call_start))
+    launch_median, launch_p95 = _quantiles(since_launch[onto_idle], default_ns)
+    # Enough to say that the launch had long been there when the earlier work ended.
+    queued = (idle_for < _FAR) & ((since_launch == _FAR) | (since_launch - idle_for >= max(launch_p95, 1)))
+    gap_median, gap_p95 = _quantiles(idle_for[queued], min(default_ns, 2000))
+    # The tail of these gaps is waits for events that nothing shows.
+    return Latencies(launch_median, launch_p95, gap_median, min(gap_p95, 3 * gap_median + 1000))
+
+
+def _quantiles(values: Int, default: int) -> tuple[int, int]:
+    if not len(values):
+        return 0, default
+    return int(np.median(values)), int(np.quantile(values, 0.95))

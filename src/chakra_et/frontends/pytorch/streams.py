@@ -1,0 +1,223 @@
+"""Which stream waited for which: event record -> wait, read from ``cuda_sync`` records or inferred from the calls.
+
+Without records, a profile still has the ``EventRecord`` and ``StreamWaitEvent`` calls in host order, though not their streams. Two
+habits fill the gap. ``stream.wait_stream(other)`` is a record on ``other`` straight before a wait on ``stream``. c10d records on
+the compute stream, lets the communication stream wait, launches, and records the end; ``work.wait()`` is a lone wait of the compute
+stream for the oldest such end. The waiting stream is the one that the thread launches on next. The times decide between
+candidates, and an edge that they contradict is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from chakra_et.frontends.pytorch.calls import RECORD, WAIT, LaunchLog
+from chakra_et.frontends.pytorch.timeline import HostTimeline
+
+__all__ = ["StreamWaits", "find_stream_waits"]
+
+Int = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True, eq=False)
+class StreamWaits:
+    """Edges between activities of different lanes: `source` ended before `target` could start.
+
+    Attributes:
+        source: Activities waited for.
+        target: Activities that waited.
+        inferred: True if the edges come from habits, not from records.
+        contradicting: Waits whose only candidates ended after the waiting activity started.
+    """
+
+    source: list[int] = field(default_factory=list)
+    target: list[int] = field(default_factory=list)
+    inferred: bool = False
+    contradicting: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Device:
+    lane: Int
+    start: Int
+    end: Int
+    log: LaunchLog
+    communication: npt.NDArray[np.bool_]
+    resolution_ns: int
+
+
+@dataclass(slots=True)
+class _Record:
+    time: int
+    lane: int
+    activity: int
+    closes_work: bool
+    waited: bool = False
+
+
+def find_stream_waits(
+    timeline: HostTimeline,
+    roles: npt.NDArray[np.int8],
+    launcher: Int,
+    *,
+    lane: Int,
+    start: Int,
+    end: Int,
+    log: LaunchLog,
+    communication: npt.NDArray[np.bool_],
+    syncs: pl.DataFrame,
+    lanes: dict[tuple[int, int], int],
+    resolution_ns: int,
+) -> StreamWaits:
+    """Find the waits of streams for each other.
+
+    Args:
+        timeline: Host events.
+        roles: int8 [E], from `call_roles`.
+        launcher: int64 [A], the runtime call that launched each activity, -1 unknown.
+        lane: int64 [A].
+        start: int64 [A], ns.
+        end: int64 [A], ns.
+        log: Launch order of the lanes.
+        communication: bool [A], true for communication kernels.
+        syncs: `KinetoProfile.syncs`.
+        lanes: Lane of each (device, stream).
+        resolution_ns: Clock resolution.
+    """
+    device = _Device(lane, start, end, log, communication, resolution_ns)
+    records = syncs.filter(pl.col("sync_kind") == "Stream Wait Event")
+    if records.height:
+        return _read(timeline, roles, records, lanes, device)
+    return _infer(timeline, roles, launcher, device)
+
+
+def _read(
+    timeline: HostTimeline,
+    roles: npt.NDArray[np.int8],
+    records: pl.DataFrame,
+    lanes: dict[tuple[int, int], int],
+    device: _Device,
+) -> StreamWaits:
+    waits = StreamWaits()
+    calls = np.flatnonzero((roles == WAIT) | (roles == RECORD))
+    when = dict(zip(timeline.frame["correlation"].to_numpy()[calls].tolist(), timeline.start[calls].tolist(), strict=True))
+    record_times = np.sort(timeline.start[roles == RECORD])
+    for row in records.iter_rows(named=True):
+        waiting = lanes.get((row["device"], row["stream"]), -1)
+        waited = lanes.get((row["device"], row["wait_on_stream"]), -1)
+        time = when.get(row["correlation"])
+        if time is None or waiting < 0 or waited < 0 or waiting == waited:
+            continue
+        recorded = when.get(row["wait_on_record"])
+        if recorded is None:
+            slot = int(np.searchsorted(record_times, time)) - 1
+            recorded = int(record_times[slot]) if slot >= 0 else time
+        _add(waits, device, device.log.last_before(waited, recorded), device.log.first_from(waiting, time))
+    return waits
+
+
+def _add(waits: StreamWaits, device: _Device, source: int, target: int) -> bool:
+    if source < 0 or target < 0 or source == target:
+        return False
+    if device.end[source] > device.start[target] + device.resolution_ns:
+        waits.contradicting += 1
+        return False
+    waits.source.append(source)
+    waits.target.append(target)
+    return True
+
+
+def _infer(timeline: HostTimeline, roles: npt.NDArray[np.int8], launcher: Int, device: _Device) -> StreamWaits:
+    waits = StreamWaits(inferred=True)
+    if len(device.log.time) < 2:
+        return waits
+    launched = np.flatnonzero(launcher >= 0)
+    first = {}
+    for activity in launched[np.argsort(device.start[launched], kind="stable")][::-1].tolist():
+        first[int(launcher[activity])] = activity
+    launch_events = np.fromiter(first, np.int64, len(first))
+    events = np.concatenate([launch_events, np.flatnonzero((roles == RECORD) | (roles == WAIT))])
+    events = events[np.argsort(timeline.start[events], kind="stable")]
+    threads: dict[int, _Thread] = {}
+    open_works: list[_Record] = []
+    for event in events.tolist():
+        thread = threads.setdefault(int(timeline.thread[event]), _Thread())
+        time = int(timeline.start[event])
+        if event in first:
+            thread.on_launch(first[event], device, waits, open_works)
+        elif roles[event] == RECORD:
+            thread.on_record(time, device, open_works)
+        else:
+            thread.on_wait(time)
+    return waits
+
+
+@dataclass(slots=True)
+class _Thread:
+    """What one host thread did to the streams so far."""
+
+    last: int = -1
+    fresh_record: _Record | None = None
+    launched_since: bool = False
+    pending: list[tuple[int, _Record | None]] = field(default_factory=list)
+    counts: dict[int, int] = field(default_factory=dict)
+
+    def on_record(self, time: int, device: _Device, open_works: list[_Record]) -> None:
+        lane = int(device.lane[self.last]) if self.last >= 0 else -1
+        closes = self.last >= 0 and self.launched_since and bool(device.communication[self.last])
+        self.fresh_record = _Record(time, lane, self.last, closes)
+        self.launched_since = False
+        if closes:
+            open_works.append(self.fresh_record)
+
+    def on_wait(self, time: int) -> None:
+        fresh = None if self.launched_since else self.fresh_record
+        if fresh is not None and fresh.closes_work:
+            fresh = None
+        self.pending.append((time, fresh))
+
+    def on_launch(self, activity: int, device: _Device, waits: StreamWaits, open_works: list[_Record]) -> None:
+        lane = int(device.lane[activity])
+        for time, record in self.pending:
+            if record is None:
+                self._join_work(activity, time, device, waits, open_works)
+            else:
+                self._join_stream(activity, record, device, waits)
+        self.pending.clear()
+        self.last = activity
+        self.launched_since = True
+        self.counts[lane] = self.counts.get(lane, 0) + 1
+
+    def _join_stream(self, activity: int, record: _Record, device: _Device, waits: StreamWaits) -> None:
+        lane = int(device.lane[activity])
+        source = device.log.last_before(record.lane, record.time) if record.lane >= 0 and record.lane != lane else -1
+        fits = source >= 0 and device.end[source] <= device.start[activity] + device.resolution_ns
+        if not fits:
+            others = [other for other in device.log.time if other != lane and other != record.lane and other >= 0]
+            others.sort(key=lambda other: -self.counts.get(other, 0))
+            found = [device.log.last_before(other, record.time) for other in others if self.counts.get(other, 0)]
+            good = [a for a in found if a >= 0 and device.end[a] <= device.start[activity] + device.resolution_ns]
+            if good:
+                source = good[0]
+            elif source < 0:
+                return
+        _add(waits, device, source, activity)
+
+    def _join_work(
+        self, activity: int, time: int, device: _Device, waits: StreamWaits, open_works: list[_Record]
+    ) -> None:
+        lane = int(device.lane[activity])
+        limit = device.start[activity] + device.resolution_ns
+        candidates = [work for work in open_works if not work.waited and work.time < time and work.lane != lane]
+        for work in candidates:
+            if device.end[work.activity] <= limit:
+                work.waited = True
+                open_works.remove(work)
+                _add(waits, device, work.activity, activity)
+                return
+        if candidates:
+            waits.contradicting += 1
