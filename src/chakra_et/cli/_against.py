@@ -49,7 +49,7 @@ def compare(traces: TraceSet, path: str) -> dict[str, Any]:
         "recorded": recorded.height,
         "start_error_ns": {"p50": int(p50), "p99": int(p99), "max": int(error.max())},
         "makespan_ns": made.makespan_ns,
-        "profile_ns": int(ends.max() - recorded["start_ns"].min()),  # type: ignore[operator]
+        "profile_ns": int(ends.max() - recorded["start_ns"].min()),
     }
 
 

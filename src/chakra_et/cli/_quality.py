@@ -24,15 +24,15 @@ def print_quality(quality: dict[str, Any]) -> None:
 
 
 def _print_content(ranks: list[dict[str, Any]]) -> None:
-    columns = (
+    columns = [
         "rank",
         "activities\nin / out",
         "linked",
         "host ops\nmatched",
         "communications\ntyped",
         "inferred\nedges",
-    )
-    columns = (*columns, "dropped", "warnings")
+    ]
+    columns += ["dropped", "warnings"]
     rows = [
         (
             str(rank["rank"]),

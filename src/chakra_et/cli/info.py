@@ -65,8 +65,8 @@ def print_summary(summary: dict[str, Any]) -> None:
 
 
 def _print_ranks(ranks: list[dict[str, Any]]) -> None:
-    columns = ("rank", "nodes", "compute", "memory", "comm", "metadata", "threads", "streams")
-    columns = (*columns, "ctrl\nedges", "data\nedges", "sync\nedges", "span")
+    columns = ["rank", "nodes", "compute", "memory", "comm", "metadata", "threads", "streams"]
+    columns += ["ctrl\nedges", "data\nedges", "sync\nedges", "span"]
     rows = []
     for rank in ranks:
         types = rank["types"]

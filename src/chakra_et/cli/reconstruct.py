@@ -64,8 +64,8 @@ def _error(error: StartError) -> dict[str, int]:
 
 
 def _print_ranks(ranks: list[dict[str, Any]]) -> None:
-    columns = ("rank", "nodes", "makespan", "measured\nwindow", "ratio", "start error, device\np50", "\np99", "\nmax")
-    columns = (*columns, "all nodes\nmax", "gaps on the\ncritical path", "unscheduled\nnodes")
+    columns = ["rank", "nodes", "makespan", "measured\nwindow", "ratio", "start error, device\np50", "\np99", "\nmax"]
+    columns += ["all nodes\nmax", "gaps on the\ncritical path", "unscheduled\nnodes"]
     rows = []
     for rank in ranks:
         makespan, window = rank["makespan_ns"], rank["window_ns"]
