@@ -71,7 +71,9 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], le
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
     for position, heading in enumerate(columns):
         words = position in left
         table.add_column(

@@ -18,6 +18,7 @@ def print_quality(quality: dict[str, Any]) -> None:
         return
     _print_content(ranks)
     _print_timing(ranks)
+    _print_gaps(ranks)
     _print_matching(quality["matching"], len(quality["groups"]))
     for text in _notes(ranks):
         print_line(text)
@@ -50,19 +51,24 @@ def _print_content(ranks: list[dict[str, Any]]) -> None:
 
 
 def _print_timing(ranks: list[dict[str, Any]]) -> None:
-    kinds = [kind for kind in GAP_KINDS if any(rank["gap_ns"].get(kind) for rank in ranks)]
     columns = ["rank", "start error\np50", "\np99", "\nmax", "makespan", "measured\nwindow", "ratio"]
-    columns += [
-        f"gap share\n{kind.replace('_', ' ')}" if not n else f"\n{kind.replace('_', ' ')}"
-        for n, kind in enumerate(kinds)
-    ]
     rows = []
     for rank in ranks:
         error, makespan, window = rank["start_error_ns"], rank["makespan_ns"], rank["window_ns"]
         cells = [str(rank["rank"]), *(format_ns(error[key]) for key in ("p50", "p99", "max"))]
-        cells += [format_ns(makespan), format_ns(window), f"{makespan / window:.4f}" if window else "-"]
-        rows.append([*cells, *(format_share(rank["gap_ns"].get(kind, 0), makespan) for kind in kinds)])
+        rows.append([*cells, format_ns(makespan), format_ns(window), f"{makespan / window:.4f}" if window else "-"])
     print_table("Rebuilt from edges and durations alone", columns, rows, left=(), limit=ROWS)
+
+
+def _print_gaps(ranks: list[dict[str, Any]]) -> None:
+    kinds = [kind for kind in GAP_KINDS if any(rank["gap_ns"].get(kind) for rank in ranks)]
+    columns = ["rank", *(kind.replace("_", " ") for kind in kinds)]
+    rows = [
+        [str(rank["rank"]), *(format_share(rank["gap_ns"].get(kind, 0), rank["makespan_ns"]) for kind in kinds)]
+        for rank in ranks
+    ]
+    if kinds:
+        print_table("Share of the makespan in gaps", columns, rows, left=(), limit=ROWS)
 
 
 def _print_matching(matching: dict[str, Any], groups: int) -> None:

@@ -65,19 +65,17 @@ def print_summary(summary: dict[str, Any]) -> None:
 
 
 def _print_ranks(ranks: list[dict[str, Any]]) -> None:
-    columns = ["rank", "nodes", "compute", "memory", "comm", "metadata", "threads", "streams"]
-    columns += ["ctrl\nedges", "data\nedges", "sync\nedges", "span"]
+    columns = ["rank", "nodes", "compute", "memory", "comm", "metadata", "edges", "threads", "streams", "span"]
     rows = []
     for rank in ranks:
-        types = rank["types"]
-        count = {
-            kind: sum(n for name, n in types.items() if name.startswith(kind)) for kind in ("COMP", "MEM_", "COMM_")
-        }
-        numbers = (rank["nodes"], *count.values(), types.get("METADATA_NODE", 0), rank["threads"], rank["streams"])
-        rows.append(
-            (str(rank["rank"]), *map(format_count, (*numbers, *rank["edges"].values())), format_ns(rank["span_ns"]))
-        )
+        numbers = [rank["nodes"], *(_count(rank["types"], kind) for kind in ("COMP", "MEM_", "COMM_", "METADATA"))]
+        numbers += [sum(rank["edges"].values()), rank["threads"], rank["streams"]]
+        rows.append((str(rank["rank"]), *map(format_count, numbers), format_ns(rank["span_ns"])))
     print_table("Traces", columns, rows, left=(), limit=ROWS)
+
+
+def _count(types: dict[str, int], kind: str) -> int:
+    return sum(count for name, count in types.items() if name.startswith(kind))
 
 
 def _print_groups(ranks: list[dict[str, Any]]) -> None:

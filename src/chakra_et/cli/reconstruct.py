@@ -64,8 +64,8 @@ def _error(error: StartError) -> dict[str, int]:
 
 
 def _print_ranks(ranks: list[dict[str, Any]]) -> None:
-    columns = ["rank", "nodes", "makespan", "measured\nwindow", "ratio", "start error, device\np50", "\np99", "\nmax"]
-    columns += ["all nodes\nmax", "gaps on the\ncritical path", "unscheduled\nnodes"]
+    columns = ["rank", "nodes", "makespan", "measured\nwindow", "ratio", "device\np50", "\np99", "\nmax"]
+    columns += ["all nodes\nmax", "critical\ngaps", "on\ncycles"]
     rows = []
     for rank in ranks:
         makespan, window = rank["makespan_ns"], rank["window_ns"]
@@ -74,7 +74,7 @@ def _print_ranks(ranks: list[dict[str, Any]]) -> None:
         cells += [_cell(rank["start_error_ns"], key) for key in ("p50", "p99", "max")]
         cells += [_cell(rank["start_error_all_ns"], "max"), format_share(sum(rank["gap_ns"].values()), makespan)]
         rows.append((*cells, format_count(rank["unscheduled"])))
-    print_table("Rebuilt from edges and durations alone", columns, rows, left=(), limit=ROWS)
+    print_table("Rebuilt from edges and durations alone; errors of start times", columns, rows, left=(), limit=ROWS)
 
 
 def _cell(error: dict[str, int], key: str) -> str:
