@@ -313,7 +313,7 @@ def _gap_rows(trace: Trace, rows: Rows, ids: npt.NDArray[np.uint64], start_ns: I
     return pl.DataFrame(
         [
             pl.Series("id", ids),
-            pl.Series("name", ["gap"] * len(rows), pl.String),
+            pl.Series("name", np.where(host, "host_idle", "unexplained").tolist(), pl.String),
             pl.Series("type", np.full(len(rows), int(NodeType.COMP_NODE), np.uint8)),
             pl.Series("start_ns", start_ns),
             pl.Series("duration_ns", duration_ns),

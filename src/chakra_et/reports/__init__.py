@@ -1,1 +1,1 @@
-"""TODO."""
+"""Reports: traces drawn for other programs and for people."""

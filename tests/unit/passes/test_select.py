@@ -128,7 +128,7 @@ def test_gap_tells_its_kind_and_place() -> None:
     part = select_ids(builder.build(), [0, 3], cone=False)
     gap = part.nodes.filter(pl.col("gap_kind").is_not_null()).row(0, named=True)
     assert (gap["gap_kind"], gap["tid"], gap["start_ns"], gap["duration_ns"]) == ("host_idle", 7, 110, 50)
-    assert part.nodes["name"].to_list() == ["launch", "gap", "sync"]
+    assert part.nodes["name"].to_list() == ["launch", "host_idle", "sync"]
     assert part.nodes.filter(pl.col("name") == "sync")["ctrl_deps"].to_list() == [[gap["id"]]]
 
 
