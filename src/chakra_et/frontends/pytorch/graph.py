@@ -17,9 +17,16 @@ from chakra_et.frontends.pytorch.edges import ACTIVITY, CTRL, GAP, ITEM, SYNC, E
 from chakra_et.frontends.pytorch.host_items import HostItems, split_host_items
 from chakra_et.frontends.pytorch.parse_kineto import KinetoProfile
 from chakra_et.frontends.pytorch.starts import Latencies, Starts, explain_starts
-from chakra_et.frontends.pytorch.streams import StreamWaits, find_stream_waits
+from chakra_et.frontends.pytorch.streams import StreamWaits, find_stream_waits, find_timed_waits
 from chakra_et.frontends.pytorch.timeline import HostTimeline, find_pauses
-from chakra_et.frontends.pytorch.waits import Holes, find_handoffs, find_host_waits, find_work_waits, tie_worker_operators
+from chakra_et.frontends.pytorch.waits import (
+    Holes,
+    find_handoffs,
+    find_host_waits,
+    find_work_waits,
+    tie_polling_threads,
+    tie_worker_operators,
+)
 
 __all__ = ["Gaps", "RankGraph", "build_rank_graph"]
 
@@ -109,6 +116,8 @@ def build_rank_graph(
         timeline, holes, profile.flows, edges, launcher=activities.launcher, launch=launch, window=window
     )
     starts, latencies = _explain(timeline, activities, items, follows, window)
+    if _find_more_waits(waits, activities, starts, follows, end, latencies, device):
+        starts, latencies = _explain(timeline, activities, items, follows, window)
     gaps = _tie_activities(edges, activities, items, starts, follows, (indptr, preds), waits)
     counts = {
         "snapped": int(snapped),
@@ -145,6 +154,7 @@ def _find_pauses_for(
     """Find waits in pauses: between threads, and for host communications; return how many of those no pause waited for."""
     pauses = find_pauses(timeline, window_start_ns=window[0])
     find_handoffs(holes, timeline, pauses)
+    tie_polling_threads(holes, timeline, pauses)
     communications = np.flatnonzero(activities.kind == HOST_COMMUNICATION)
     communications = communications[np.argsort(activities.start[communications], kind="stable")]
     tie_worker_operators(
@@ -192,6 +202,7 @@ def _explain(
     """Explain the starts of device activities and of host communications, each by their own latencies."""
     launched = _at(items.end, items.launch_item)
     call_start = _at(timeline.start, activities.launcher)
+    first = _first_of_launch(activities)
     parts = [np.zeros(len(activities), np.int64) for _ in range(3)]
     latencies: dict[str, Latencies] = {}
     host = activities.kind == HOST_COMMUNICATION
@@ -199,13 +210,45 @@ def _explain(
         if not chosen.any():
             continue
         starts = explain_starts(
-            activities.start[chosen], follows[chosen], launched[chosen], call_start[chosen],
+            activities.start[chosen], follows[chosen], launched[chosen], call_start[chosen], first[chosen],
             window_start_ns=window[0], default_ns=default,
         )  # fmt: skip
         for part, found in zip(parts, (starts.launch, starts.follow, starts.unexplained), strict=True):
             part[chosen] = found
         latencies[name] = starts.latencies
     return Starts(*parts, next(iter(latencies.values()), Latencies(0, 0, 0, 0))), latencies
+
+
+def _find_more_waits(
+    waits: StreamWaits,
+    activities: Activities,
+    starts: Starts,
+    follows: Int,
+    end: Int,
+    latencies: dict[str, Latencies],
+    device: Bool,
+) -> bool:
+    """Explain late starts of device activities by other lanes' ends; `follows` is updated where that worked."""
+    typical = latencies.get("device")
+    if typical is None:
+        return False
+    tolerance = max(typical.gap_p95, 1000)
+    late = np.flatnonzero(device & (starts.unexplained > tolerance))
+    lane = np.where(device, activities.lane, -1)
+    find_timed_waits(
+        waits, late, starts.unexplained, lane=lane, start=activities.start, end=end, tolerance_ns=tolerance
+    )
+    source, target = np.array(waits.timed_source, np.int64), np.array(waits.timed_target, np.int64)
+    np.maximum.at(follows, target, end[source])
+    return len(source) > 0
+
+
+def _first_of_launch(activities: Activities) -> Bool:
+    """Return whether each activity is the first of its launch call on its lane (activities are in lane order), bool [A]."""
+    key = activities.launcher * (len(activities.lanes) + 2) + activities.lane + 1
+    first = np.zeros(len(activities), np.bool_)
+    first[np.unique(key, return_index=True)[1]] = True
+    return first | (activities.launcher < 0)
 
 
 def _tie_activities(
@@ -244,6 +287,8 @@ def _tie_activities(
     edges.add(ACTIVITY + preds, np.repeat(follower, np.diff(indptr)), SYNC)
     target = np.array(waits.target, np.int64)
     edges.add(ACTIVITY + np.array(waits.source, np.int64), follower[target], SYNC, inferred=waits.inferred)
+    target = np.array(waits.timed_target, np.int64)
+    edges.add(ACTIVITY + np.array(waits.timed_source, np.int64), follower[target], SYNC, inferred=True)
 
     launched = _at(items.end, items.launch_item)
     begins = (launched, follows, activities.start - starts.unexplained)

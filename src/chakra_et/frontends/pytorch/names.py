@@ -62,7 +62,7 @@ def collective_of(name: str) -> CommType | None:
         >>> collective_of("c10d::_allgather_base_").name
         'ALL_GATHER'
     """
-    text = re.sub(r"[^a-z]", "", re.split(r"[(<]", name, maxsplit=1)[0].lower())
+    text = re.sub(r"[^a-z]", "", re.split(r"[(<]", name.replace("(anonymous namespace)", ""), maxsplit=1)[0].lower())
     for word, kind in _COLLECTIVES:
         if word in text:
             return kind

@@ -56,7 +56,9 @@ class Starts:
     latencies: Latencies
 
 
-def explain_starts(start: Int, follows: Int, launched: Int, call_start: Int, *, window_start_ns: int, default_ns: int) -> Starts:
+def explain_starts(
+    start: Int, follows: Int, launched: Int, call_start: Int, first: Bool, *, window_start_ns: int, default_ns: int
+) -> Starts:
     """Explain the starts of one kind of activity.
 
     Args:
@@ -64,10 +66,11 @@ def explain_starts(start: Int, follows: Int, launched: Int, call_start: Int, *, 
         follows: int64 [A], ns: latest end of the earlier work, -1 if there is none.
         launched: int64 [A], ns: when the launch let it start, -1 if unknown.
         call_start: int64 [A], ns: start of the launch call, -1 if unknown.
+        first: bool [A], true for the first activity of its launch on its lane; the later ones of a graph launch only follow it.
         window_start_ns: Where activities with neither hang.
         default_ns: Latency to assume if the profile shows no launch onto an idle lane.
     """
-    has_follow, has_launch = follows >= 0, launched >= 0
+    has_follow, has_launch = follows >= 0, (launched >= 0) & (first | (follows < 0))
     idle_for = np.where(has_follow, start - follows, _FAR)
     since_launch = np.where(has_launch, start - launched, _FAR)
     typical = _typical(idle_for, since_launch, follows, call_start, default_ns)

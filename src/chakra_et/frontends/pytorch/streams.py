@@ -18,7 +18,7 @@ import polars as pl
 from chakra_et.frontends.pytorch.calls import RECORD, WAIT, LaunchLog
 from chakra_et.frontends.pytorch.timeline import HostTimeline
 
-__all__ = ["StreamWaits", "find_stream_waits"]
+__all__ = ["StreamWaits", "find_stream_waits", "find_timed_waits"]
 
 Int = npt.NDArray[np.int64]
 
@@ -31,12 +31,16 @@ class StreamWaits:
         source: Activities waited for.
         target: Activities that waited.
         inferred: True if the edges come from habits, not from records.
+        timed_source: Activities waited for, as far as only the times tell.
+        timed_target: Activities that waited for those.
         contradicting: Waits whose only candidates ended after the waiting activity started.
     """
 
     source: list[int] = field(default_factory=list)
     target: list[int] = field(default_factory=list)
     inferred: bool = False
+    timed_source: list[int] = field(default_factory=list)
+    timed_target: list[int] = field(default_factory=list)
     contradicting: int = 0
 
 
@@ -221,3 +225,34 @@ class _Thread:
                 return
         if candidates:
             waits.contradicting += 1
+
+
+def find_timed_waits(
+    waits: StreamWaits, late: Int, unexplained: Int, *, lane: Int, start: Int, end: Int, tolerance_ns: int
+) -> None:
+    """Explain late starts by times alone: work on another lane that ended right before was what they waited for.
+
+    How soon before is a matter of proportion: an event wait takes some 20 us on AMD, so up to a twentieth of the time to explain is
+    accepted, but no more than 50 us.
+
+    Args:
+        waits: Receives the edges.
+        late: int64 [K], activities whose start nothing explains so far.
+        unexplained: int64 [A], ns, time to explain.
+        lane: int64 [A].
+        start: int64 [A], ns.
+        end: int64 [A], ns.
+        tolerance_ns: What is accepted in any case.
+    """
+    order = np.argsort(end, kind="stable")
+    ends = end[order]
+    for activity in late.tolist():
+        reach = max(tolerance_ns, min(50_000, int(unexplained[activity]) // 20))
+        slot = int(np.searchsorted(ends, start[activity], side="right")) - 1
+        while slot >= 0 and start[activity] - ends[slot] <= reach:
+            other = int(order[slot])
+            if lane[other] != lane[activity] and lane[other] >= 0 and start[other] < start[activity]:
+                waits.timed_source.append(other)
+                waits.timed_target.append(activity)
+                break
+            slot -= 1

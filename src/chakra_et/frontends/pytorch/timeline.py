@@ -100,22 +100,20 @@ def build_timeline(host: pl.DataFrame, *, resolution_ns: int) -> HostTimeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pauses:
-    """Times between operators at the top of a thread, annotations ignored.
+    """Times in which a thread ran nothing that the profile shows.
+
+    An annotation that begins or ends shows that the thread was running, so it ends a pause and begins another.
 
     Attributes:
-        thread: int64 [P].
         begin: int64 [P], ns: the end of what ran before (or the window's start).
         end: int64 [P], ns: the start of what runs next.
-        before: int64 [P], top event before, -1 at the window's start.
-        after: int64 [P], top event after.
+        leading: bool [P], true for the pause before a thread's first event.
         bounds: int64 [T + 1], pauses of each thread.
     """
 
-    thread: Int
     begin: Int
     end: Int
-    before: Int
-    after: Int
+    leading: Bool
     bounds: Int
 
     def containing(self, thread: int, time: int) -> int:
@@ -134,23 +132,30 @@ class Pauses:
 def find_pauses(timeline: HostTimeline, *, window_start_ns: int) -> Pauses:
     """Find the pauses of every thread; each thread has one before its first event, maybe of length zero."""
     top = top_events(timeline)
-    thread = timeline.thread[top]
-    first = np.ones(len(top), np.bool_)
-    first[1:] = thread[1:] != thread[:-1]
-    before = np.where(first, -1, np.concatenate([[-1], top[:-1]]) if len(top) else top)
-    begin = np.where(first, window_start_ns, timeline.end[before])
-    end = timeline.start[top]
+    free = np.flatnonzero((timeline.kind == ANNOTATION) & (_work_around(timeline) < 0))
+    thread = np.concatenate([timeline.thread[part] for part in (top, free, free)])
+    start = np.concatenate([timeline.start[top], timeline.start[free], timeline.end[free]])
+    end = np.concatenate([timeline.end[top], timeline.start[free], timeline.end[free]])
+    order = np.lexsort((end, start, thread))
+    thread, start, end = thread[order], start[order], end[order]
+    leading = np.ones(len(thread), np.bool_)
+    leading[1:] = thread[1:] != thread[:-1]
+    begin = np.where(leading, window_start_ns, np.concatenate([[window_start_ns], end[:-1]]) if len(end) else end)
     bounds = np.searchsorted(thread, np.arange(len(timeline.tids) + 1)).astype(np.int64)
-    return Pauses(thread, np.minimum(begin, end), end, before, top, bounds)
+    return Pauses(np.minimum(begin, start), start, leading, bounds)
 
 
-def top_events(timeline: HostTimeline) -> Int:
-    """Return the events that no operator or runtime call encloses, annotations left out."""
+def _work_around(timeline: HostTimeline) -> Int:
+    """Return the operator or runtime call that encloses each event, annotations skipped, -1 if none, int64 [E]."""
     work = timeline.kind != ANNOTATION
     enclosing = timeline.parent.copy()
     while True:
         up = (enclosing >= 0) & ~work[enclosing]
         if not up.any():
-            break
+            return enclosing
         enclosing[up] = timeline.parent[enclosing[up]]
-    return np.flatnonzero(work & (enclosing < 0)).astype(np.int64)
+
+
+def top_events(timeline: HostTimeline) -> Int:
+    """Return the events that no operator or runtime call encloses, annotations left out."""
+    return np.flatnonzero((timeline.kind != ANNOTATION) & (_work_around(timeline) < 0)).astype(np.int64)

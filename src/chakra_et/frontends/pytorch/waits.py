@@ -15,7 +15,7 @@ import polars as pl
 from chakra_et.frontends.pytorch.calls import BLOCKING_COPY, DEVICE_SYNC, EVENT_SYNC, RECORD, STREAM_SYNC, LaunchLog
 from chakra_et.frontends.pytorch.timeline import HostTimeline, Pauses, top_events
 
-__all__ = ["Hole", "Holes", "find_handoffs", "find_host_waits", "find_work_waits", "tie_worker_operators"]
+__all__ = ["Hole", "Holes", "find_handoffs", "find_host_waits", "find_work_waits", "tie_polling_threads", "tie_worker_operators"]
 
 Int = npt.NDArray[np.int64]
 _MIN_PAUSE_NS = 20_000
@@ -124,11 +124,13 @@ def find_host_waits(
 
 def _open(holes: Holes, timeline: HostTimeline, event: int, targets: list[int], device: _Device, inferred: bool) -> None:
     thread, begin, stop = int(timeline.thread[event]), int(timeline.start[event]), int(timeline.end[event])
-    kept = [a for a in targets if device.end[a] <= stop + device.resolution_ns]
+    kept = [a for a in targets if device.end[a] <= stop + device.resolution_ns and device.start[a] <= stop]
     holes.contradicting += len(targets) - len(kept)
     if not kept:
         return
-    until = max(begin, *(min(int(device.end[a]), stop) for a in kept))
+    # Within the clock's resolution the work ended when the call did.
+    device.end[kept] = np.minimum(device.end[kept], stop)
+    until = max(begin, *(int(device.end[a]) for a in kept))
     holes.open(thread, begin, until, event).activities.extend((activity, inferred) for activity in kept)
 
 
@@ -202,42 +204,106 @@ def _sync_targets(
 
 
 def find_handoffs(holes: Holes, timeline: HostTimeline, pauses: Pauses) -> None:
-    """Find where a thread's pause holds a whole burst of another thread's work: a call to that thread and its return.
+    """Find where a thread paused while another one worked for it: a call to that thread, and its return.
 
-    The autograd thread starts because the thread that called ``backward`` paused, and that one goes on because the burst ended.
+    The autograd thread starts because the thread that called ``backward`` paused. That one goes on because of what the autograd thread
+    did last, be it the end of its work or a task that it handed back. A pause in which no other thread was busy for half of the time is
+    the thread's own.
 
     Args:
         holes: Receives the waits, all of them inferred.
         timeline: Host events.
         pauses: Pauses of all threads.
     """
-    workers = np.flatnonzero(timeline.op_threads)
+    workers = np.flatnonzero(timeline.op_threads).tolist()
     if len(workers) < 2:
         return
     top = top_events(timeline)
-    for caller in workers.tolist():
-        low, high = pauses.bounds[caller], pauses.bounds[caller + 1]
-        long = np.flatnonzero((pauses.end[low:high] - pauses.begin[low:high] >= _MIN_PAUSE_NS) & (pauses.before[low:high] >= 0)) + low
-        for other in workers.tolist():
-            if other != caller:
-                _handoffs(holes, timeline, pauses, top[timeline.thread[top] == other], long, caller, other)
+    busy = {thread: _Busy.of(timeline, top, thread) for thread in workers}
+    for thread in workers:
+        low, high = pauses.bounds[thread], pauses.bounds[thread + 1]
+        long = np.flatnonzero((pauses.end[low:high] - pauses.begin[low:high] >= _MIN_PAUSE_NS) & ~pauses.leading[low:high])
+        best = np.full(len(long), -1, np.int64)
+        begin, stop = pauses.begin[low + long], pauses.end[low + long]
+        source = np.full(len(long), -1, np.int64)
+        for other in workers:
+            if other == thread:
+                continue
+            done = busy[other].last_boundary(stop)
+            worked = busy[other].worked(begin, stop)
+            _add_calls(holes, pauses, busy[other], begin, stop, thread, other)
+            better = (done > begin) & (2 * worked >= stop - begin) & (done > best)
+            best, source = np.where(better, done, best), np.where(better, other, source)
+        for row in np.flatnonzero(source >= 0).tolist():
+            hole = holes.open(thread, int(begin[row]), int(best[row]))
+            hole.threads.append((int(source[row]), int(best[row]), True))
 
 
-def _handoffs(holes: Holes, timeline: HostTimeline, pauses: Pauses, busy: Int, long: Int, caller: int, other: int) -> None:
-    starts, ends = timeline.start[busy], timeline.end[busy]
-    begin, stop = pauses.begin[long], pauses.end[long]
-    first = np.searchsorted(starts, begin, side="left")
-    last = np.searchsorted(ends, stop, side="right")
-    quiet_before = (first == 0) | (ends[np.maximum(first - 1, 0)] <= begin)
-    quiet_after = (last == len(ends)) | (starts[np.minimum(last, len(starts) - 1)] >= stop)
-    for row in np.flatnonzero((last > first) & quiet_before & quiet_after).tolist():
-        paused, resumed = int(begin[row]), int(stop[row])
-        done = int(ends[last[row] - 1])
-        pause = pauses.bounds[other] + int(first[row])
-        if pauses.begin[pause] <= paused <= pauses.end[pause]:
-            holes.open(other, int(pauses.begin[pause]), paused).threads.append((caller, paused, True))
-        if done <= resumed:
-            holes.open(caller, paused, done).threads.append((other, done, True))
+@dataclass(frozen=True, slots=True, eq=False)
+class _Busy:
+    """When one thread worked: its top events (start, end, time worked before each) and the boundaries of all its events."""
+
+    starts: Int
+    ends: Int
+    before: Int
+    boundaries: Int
+
+    @staticmethod
+    def of(timeline: HostTimeline, top: Int, thread: int) -> _Busy:
+        own = top[timeline.thread[top] == thread]
+        starts, ends = timeline.start[own], timeline.end[own]
+        low, high = timeline.bounds[thread], timeline.bounds[thread + 1]
+        return _Busy(starts, ends, np.concatenate([[0], np.cumsum(ends - starts)]), np.sort(timeline.end[low:high]))
+
+    def last_boundary(self, time: Int) -> Int:
+        slot = np.searchsorted(self.boundaries, time, side="right") - 1
+        return np.where(slot >= 0, self.boundaries[slot], -1)
+
+    def worked(self, begin: Int, stop: Int) -> Int:
+        return self._until(stop) - self._until(begin)
+
+    def _until(self, time: Int) -> Int:
+        slot = np.searchsorted(self.starts, time, side="right") - 1
+        inside = np.minimum(time, self.ends[slot]) - self.starts[slot]
+        return np.where(slot >= 0, self.before[slot] + inside, 0)
+
+
+def _add_calls(holes: Holes, pauses: Pauses, busy: _Busy, begin: Int, stop: Int, caller: int, other: int) -> None:
+    """Let the other thread's work start because the caller paused, where it was idle when that happened."""
+    first = np.searchsorted(busy.starts, begin, side="left")
+    idle = (first == 0) | (busy.ends[np.maximum(first - 1, 0)] <= begin)
+    starts = busy.starts[np.minimum(first, len(busy.starts) - 1)]
+    for row in np.flatnonzero(idle & (first < len(busy.starts)) & (starts < stop)).tolist():
+        pause = pauses.containing(other, int(starts[row]))
+        if pause >= 0 and pauses.begin[pause] <= begin[row]:
+            hole = holes.open(other, int(pauses.begin[pause]), int(begin[row]))
+            hole.threads.append((caller, int(begin[row]), True))
+
+
+def tie_polling_threads(holes: Holes, timeline: HostTimeline, pauses: Pauses) -> None:
+    """Let threads that only poll the driver ride on the threads that run operators.
+
+    A watchdog's calls would otherwise be a chain of constants as long as the profile, which no what-if could make shorter.
+
+    Args:
+        holes: Receives the waits, all of them inferred.
+        timeline: Host events.
+        pauses: Pauses of all threads.
+    """
+    top = top_events(timeline)
+    works = top[timeline.op_threads[timeline.thread[top]]]
+    works = works[np.argsort(timeline.end[works], kind="stable")]
+    ends = timeline.end[works]
+    if not len(ends):
+        return
+    for thread in np.flatnonzero(~timeline.op_threads).tolist():
+        low, high = pauses.bounds[thread], pauses.bounds[thread + 1]
+        for pause in range(low, high):
+            begin, stop = int(pauses.begin[pause]), int(pauses.end[pause])
+            slot = int(np.searchsorted(ends, stop, side="right")) - 1
+            if stop - begin >= _MIN_PAUSE_NS and slot >= 0 and ends[slot] >= begin:
+                hole = holes.open(thread, begin, int(ends[slot]))
+                hole.threads.append((int(timeline.thread[works[slot]]), int(ends[slot]), True))
 
 
 def find_work_waits(
@@ -266,7 +332,8 @@ def find_work_waits(
     Returns:
         How many communications no pause waited for.
     """
-    unseen = 0
+    unseen: dict[int, list[int]] = {}
+    seen: dict[int, list[tuple[int, int]]] = {}
     for activity in communications[launcher[communications] >= 0].tolist():
         call, done = int(launcher[activity]), int(end[activity])
         thread = int(timeline.thread[call])
@@ -281,10 +348,28 @@ def find_work_waits(
             if stop - done > max(200_000, (stop - begin) // 4):
                 pause = -1
         if pause < 0:
-            unseen += 1
+            unseen.setdefault(thread, []).append(activity)
             continue
-        holes.open(thread, int(pauses.begin[pause]), done).activities.append((activity, bool(is_async[activity])))
-    return unseen
+        begin = int(pauses.begin[pause])
+        holes.open(thread, begin, done).activities.append((activity, bool(is_async[activity])))
+        seen.setdefault(thread, []).append((done, begin))
+    return sum(_join_next_wait(holes, thread, late, sorted(seen.get(thread, [])), end) for thread, late in unseen.items())
+
+
+def _join_next_wait(holes: Holes, thread: int, unseen: list[int], seen: list[tuple[int, int]], end: Int) -> int:
+    """Let communications that were done before anybody waited belong to the thread's next wait for one; return how many have none.
+
+    DDP waits for all buckets at the end of the backward pass: only the wait for the last one takes time.
+    """
+    left = 0
+    for activity in unseen:
+        done = int(end[activity])
+        begin = next((begin for ended, begin in seen if ended >= done), None)
+        if begin is None:
+            left += 1
+        else:
+            holes.spans[thread, begin].activities.append((activity, True))
+    return left
 
 
 def tie_worker_operators(
