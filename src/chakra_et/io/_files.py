@@ -1,0 +1,217 @@
+"""Bytes from paths and to paths: gzip, remote URLs, globs, and writing that leaves nothing half-written."""
+
+from __future__ import annotations
+
+import glob as globbing
+import gzip
+import os
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from chakra_et.errors import InputError, MissingExtraError, OutputError
+
+__all__ = ["Source", "gzip_chunks", "is_remote", "list_paths", "read_bytes", "refuse_existing", "write_atomic"]
+
+Source = str | Path
+
+_GZIP = b"\x1f\x8b"
+
+
+def is_remote(path: Source) -> bool:
+    """Return True for a URL that fsspec opens, such as ``s3://bucket/trace.0.et``."""
+    return "://" in str(path)
+
+
+def _remote(path: str) -> tuple[Any, str]:
+    """Return the file system of a URL and the path inside it."""
+    import fsspec
+
+    try:
+        system, inner = fsspec.core.url_to_fs(path)
+    except ImportError as err:
+        raise MissingExtraError(f"{path}: expected the package that opens this URL, got none; {err}") from err
+    except Exception as err:  # every protocol raises errors of its own
+        raise InputError(f"{path}: expected a URL that fsspec knows, got an error: {_line(err)}; check it") from err
+    return system, inner
+
+
+def _line(err: BaseException) -> str:
+    return " ".join(str(err).split()) or type(err).__name__
+
+
+def _read_remote(path: str) -> bytes:
+    system, inner = _remote(path)
+    try:
+        data: bytes = system.cat_file(inner)
+    except FileNotFoundError as err:
+        raise InputError(f"{path}: expected a file, got nothing of that name; check the URL") from err
+    except Exception as err:  # as above
+        raise InputError(f"{path}: expected a readable file, got an error: {_line(err)}; check the URL") from err
+    return data
+
+
+def _read_local(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except FileNotFoundError as err:
+        raise InputError(f"{path}: expected a file, got nothing of that name; check the path") from err
+    except IsADirectoryError as err:
+        raise InputError(f"{path}: expected a file, got a directory; name a file in it") from err
+    except PermissionError as err:
+        raise InputError(f"{path}: expected a readable file, got no permission; change its mode or its owner") from err
+    except (OSError, ValueError) as err:  # ValueError: a null byte in the path
+        raise InputError(f"{path}: expected a readable file, got an error: {_line(err)}; check the path") from err
+
+
+def read_bytes(path: Source) -> bytes:
+    """Read a whole file, local or remote, decompressed if it is gzip (found by its first two bytes).
+
+    Args:
+        path: Path or URL.
+
+    Raises:
+        InputError: Nothing there, a directory, no permission, an empty file, or a damaged gzip stream.
+        MissingExtraError: The URL needs a package that isn't installed.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> target = pathlib.Path(tempfile.mkdtemp()) / "x"
+        >>> _ = target.write_bytes(b"abc")
+        >>> read_bytes(target)
+        b'abc'
+    """
+    name = str(path)
+    data = _read_remote(name) if is_remote(name) else _read_local(name)
+    if data[:2] == _GZIP:
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error) as err:
+            raise InputError(
+                f"{name}: expected a whole gzip stream, got a damaged or truncated one ({_line(err)}); "
+                "copy the file again"
+            ) from err
+    if not data:
+        raise InputError(f"{name}: expected data, got an empty file; copy or make it again")
+    return data
+
+
+def gzip_chunks(chunks: Iterable[bytes], *, level: int = 6) -> Iterator[bytes]:
+    """Compress chunks into one gzip stream; the same bytes give the same stream (no time, no name in it)."""
+    packer = zlib.compressobj(level, zlib.DEFLATED, 31)
+    for chunk in chunks:
+        packed = packer.compress(chunk)
+        if packed:
+            yield packed
+    yield packer.flush()
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Raise if writing `path` would overwrite something.
+
+    Raises:
+        OutputError: It exists and `force` is False, or it is a directory.
+    """
+    if path.is_dir():
+        raise OutputError(f"{path}: expected a file name, got a directory; choose another path")
+    if not force and path.exists():
+        raise OutputError(f"{path}: expected a new file, got an existing one; choose another path or use --force")
+
+
+def write_atomic(path: Source, chunks: Iterable[bytes], *, force: bool = False) -> Path:
+    """Write chunks to a temporary file beside `path` and rename it: whole or not at all.
+
+    Args:
+        path: Local path.
+        chunks: The content; an error raised by it passes through, and nothing is left behind.
+        force: True to overwrite.
+
+    Raises:
+        OutputError: The file exists and `force` is False, or it can't be written.
+
+    Example:
+        >>> import tempfile, pathlib
+        >>> write_atomic(pathlib.Path(tempfile.mkdtemp()) / "x", [b"a", b"b"]).read_bytes()
+        b'ab'
+    """
+    if is_remote(path):
+        raise OutputError(f"{path}: expected a local path, got a URL; write to a local folder and copy it")
+    target = Path(path)
+    refuse_existing(target, force=force)
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:80]}.", suffix=".part", dir=target.parent)
+        with os.fdopen(handle, "wb") as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, target)
+        temporary = None
+    except OSError as err:
+        raise OutputError(
+            f"{target}: expected a writable path, got an error: {_line(err)}; choose another path"
+        ) from err
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+    return target
+
+
+def _has_magic(text: str) -> bool:
+    return globbing.has_magic(text)
+
+
+def list_paths(source: Source, suffix_groups: Iterable[tuple[str, ...]]) -> list[str]:
+    """Return the files that a path, directory, glob or URL stands for, sorted.
+
+    Args:
+        source: A file, a directory (its files whose suffix is of the first group that has any), or a glob.
+        suffix_groups: Groups of suffixes, in order of preference.
+
+    Raises:
+        InputError: Nothing there.
+    """
+    name = str(source)
+    groups = list(suffix_groups)
+    if is_remote(name):
+        return _list_remote(name, groups)
+    path = Path(name)
+    if path.is_dir():
+        return _of_directory(name, [str(entry) for entry in path.iterdir() if entry.is_file()], groups)
+    if not path.exists() and _has_magic(name):
+        found = sorted(entry for entry in globbing.glob(name, recursive=True) if Path(entry).is_file())
+        if not found:
+            raise InputError(f"{name}: expected files, got none that match; check the pattern")
+        return found
+    return [name]
+
+
+def _list_remote(name: str, groups: list[tuple[str, ...]]) -> list[str]:
+    system, inner = _remote(name)
+    try:
+        if _has_magic(inner):
+            found = sorted(system.unstrip_protocol(entry) for entry in system.glob(inner))
+            if not found:
+                raise InputError(f"{name}: expected files, got none that match; check the pattern")
+            return found
+        if system.isdir(inner):
+            entries = [system.unstrip_protocol(entry) for entry in system.ls(inner, detail=False)]
+            return _of_directory(name, entries, groups)
+    except InputError:
+        raise
+    except Exception as err:  # every protocol raises errors of its own
+        raise InputError(f"{name}: expected a readable URL, got an error: {_line(err)}; check it") from err
+    return [name]
+
+
+def _of_directory(name: str, entries: list[str], groups: list[tuple[str, ...]]) -> list[str]:
+    for suffixes in groups:
+        found = sorted(entry for entry in entries if entry.endswith(suffixes))
+        if found:
+            return found
+    wanted = ", ".join(suffix for group in groups for suffix in group)
+    raise InputError(f"{name}: expected a directory with traces ({wanted}), got none in it; check the path")
