@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from chakra_et.io._files import read_bytes, write_atomic
+from chakra_et.io._files import list_paths, read_bytes, read_head, refuse_existing, write_atomic
 from chakra_et.io.formats import FORMATS, Format, read, read_set, write, write_set
 
-__all__ = ["FORMATS", "Format", "read", "read_bytes", "read_set", "write", "write_atomic", "write_set"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "list_paths",
+    "read",
+    "read_bytes",
+    "read_head",
+    "read_set",
+    "refuse_existing",
+    "write",
+    "write_atomic",
+    "write_set",
+]

@@ -13,7 +13,16 @@ from typing import Any
 
 from chakra_et.errors import InputError, MissingExtraError, OutputError
 
-__all__ = ["Source", "gzip_chunks", "is_remote", "list_paths", "read_bytes", "refuse_existing", "write_atomic"]
+__all__ = [
+    "Source",
+    "gzip_chunks",
+    "is_remote",
+    "list_paths",
+    "read_bytes",
+    "read_head",
+    "refuse_existing",
+    "write_atomic",
+]
 
 Source = str | Path
 
@@ -42,10 +51,10 @@ def _line(err: BaseException) -> str:
     return " ".join(str(err).split()) or type(err).__name__
 
 
-def _read_remote(path: str) -> bytes:
+def _read_remote(path: str, size: int | None) -> bytes:
     system, inner = _remote(path)
     try:
-        data: bytes = system.cat_file(inner)
+        data: bytes = system.cat_file(inner, end=size)
     except FileNotFoundError as err:
         raise InputError(f"{path}: expected a file, got nothing of that name; check the URL") from err
     except Exception as err:  # as above
@@ -53,9 +62,10 @@ def _read_remote(path: str) -> bytes:
     return data
 
 
-def _read_local(path: str) -> bytes:
+def _read_local(path: str, size: int | None) -> bytes:
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb") as stream:
+            return stream.read(-1 if size is None else size)
     except FileNotFoundError as err:
         raise InputError(f"{path}: expected a file, got nothing of that name; check the path") from err
     except IsADirectoryError as err:
@@ -64,6 +74,30 @@ def _read_local(path: str) -> bytes:
         raise InputError(f"{path}: expected a readable file, got no permission; change its mode or its owner") from err
     except (OSError, ValueError) as err:  # ValueError: a null byte in the path
         raise InputError(f"{path}: expected a readable file, got an error: {_line(err)}; check the path") from err
+
+
+def _read(path: str, size: int | None = None) -> bytes:
+    return _read_remote(path, size) if is_remote(path) else _read_local(path, size)
+
+
+def read_head(path: Source, size: int) -> bytes:
+    """Read the first bytes of a file, local or remote, decompressed if it is gzip; a damaged stream gives what it can.
+
+    Args:
+        path: Path or URL.
+        size: How many bytes at most.
+
+    Raises:
+        InputError: Nothing there, a directory, or no permission.
+        MissingExtraError: The URL needs a package that isn't installed.
+    """
+    data = _read(str(path), size)
+    if data[:2] != _GZIP:
+        return data
+    try:
+        return zlib.decompressobj(31).decompress(data, size)
+    except zlib.error:
+        return b""
 
 
 def read_bytes(path: Source) -> bytes:
@@ -84,7 +118,7 @@ def read_bytes(path: Source) -> bytes:
         b'abc'
     """
     name = str(path)
-    data = _read_remote(name) if is_remote(name) else _read_local(name)
+    data = _read(name)
     if data[:2] == _GZIP:
         try:
             data = gzip.decompress(data)
@@ -124,7 +158,7 @@ def write_atomic(path: Source, chunks: Iterable[bytes], *, force: bool = False) 
     """Write chunks to a temporary file beside `path` and rename it: whole or not at all.
 
     Args:
-        path: Local path.
+        path: Local path; its folder is made if it isn't there.
         chunks: The content; an error raised by it passes through, and nothing is left behind.
         force: True to overwrite.
 
@@ -142,6 +176,7 @@ def write_atomic(path: Source, chunks: Iterable[bytes], *, force: bool = False) 
     refuse_existing(target, force=force)
     temporary: str | None = None
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:80]}.", suffix=".part", dir=target.parent)
         with os.fdopen(handle, "wb") as stream:
             for chunk in chunks:
