@@ -19,7 +19,8 @@ from chakra_et.frontends.pytorch.graph import RankGraph
 from chakra_et.frontends.pytorch.names import copy_kind
 from chakra_et.frontends.pytorch.parse_kineto import OPERATOR
 from chakra_et.frontends.pytorch.timeline import HostTimeline
-from chakra_et.ir.columns import COLUMNS, IO_DTYPE, SCHEMA
+from chakra_et.frontends.pytorch.tensors import filled, io_struct
+from chakra_et.ir.columns import COLUMNS, SCHEMA
 from chakra_et.ir.enums import NodeType
 
 __all__ = ["assemble"]
@@ -154,37 +155,26 @@ def _arguments(frame: pl.DataFrame, event: Int, host_nodes: pl.DataFrame | None,
     own = {part: _take(frame[part], event) for part in ("values", "dims", "types", "strides")}
     if host_nodes is None:
         return {
-            "inputs": _io(own["values"], own["dims"], own["types"]),
-            "input_strides": _filled(own["strides"]),
+            "inputs": io_struct(own["values"], own["dims"], own["types"]),
+            "input_strides": filled(own["strides"]),
         }
     node = np.where(event >= 0, joined[event], -1)
     other = {name: _take(host_nodes[name], node) for name in host_nodes.columns if name.startswith(("input_", "output_"))}
     return {
-        "op_schema": _filled(_take(host_nodes["op_schema"], node)),
-        "inputs": _io(
+        "op_schema": filled(_take(host_nodes["op_schema"], node), 0),
+        "inputs": io_struct(
             _either(other["input_values"], own["values"]),
             _either(other["input_shapes"], own["dims"]),
             _either(other["input_types"], own["types"]),
         ),
-        "outputs": _io(other["output_values"], other["output_shapes"], other["output_types"]),
-        "input_strides": _filled(_either(other["input_strides"], own["strides"])),
-        "output_strides": _filled(other["output_strides"]),
+        "outputs": io_struct(other["output_values"], other["output_shapes"], other["output_types"]),
+        "input_strides": filled(_either(other["input_strides"], own["strides"])),
+        "output_strides": filled(other["output_strides"]),
     }
 
 
 def _either(first: pl.Series, second: pl.Series) -> pl.Series:
     return pl.select(pl.coalesce(first, second)).to_series()
-
-
-def _filled(texts: pl.Series) -> pl.Series:
-    return pl.select(pl.when(texts.str.len_bytes() > 2).then(texts)).to_series()
-
-
-def _io(values: pl.Series, shapes: pl.Series, types: pl.Series) -> pl.Series:
-    """Pack arguments; null where there are none."""
-    frame = pl.DataFrame({"values": values, "shapes": shapes, "types": types}, schema_overrides=IO_DTYPE.to_schema())
-    some = pl.any_horizontal((pl.col(name).str.len_bytes() > 2).fill_null(False) for name in frame.columns)
-    return frame.select(pl.when(some).then(pl.struct(pl.all().fill_null("")))).to_series()
 
 
 def _activity_columns(

@@ -203,6 +203,7 @@ def _explain(
     launched = _at(items.end, items.launch_item)
     call_start = _at(timeline.start, activities.launcher)
     first = _first_of_launch(activities)
+    busy = _busy_until(activities)
     parts = [np.zeros(len(activities), np.int64) for _ in range(3)]
     latencies: dict[str, Latencies] = {}
     host = activities.kind == HOST_COMMUNICATION
@@ -210,13 +211,24 @@ def _explain(
         if not chosen.any():
             continue
         starts = explain_starts(
-            activities.start[chosen], follows[chosen], launched[chosen], call_start[chosen], first[chosen],
+            activities.start[chosen], follows[chosen], launched[chosen], call_start[chosen], first[chosen], busy[chosen],
             window_start_ns=window[0], default_ns=default,
         )  # fmt: skip
         for part, found in zip(parts, (starts.launch, starts.follow, starts.unexplained), strict=True):
             part[chosen] = found
         latencies[name] = starts.latencies
     return Starts(*parts, next(iter(latencies.values()), Latencies(0, 0, 0, 0))), latencies
+
+
+def _busy_until(activities: Activities) -> Int:
+    """Return the latest end of what started before each activity, of devices and of host communications apart, int64 [A]."""
+    busy = np.full(len(activities), -1, np.int64)
+    host = activities.kind == HOST_COMMUNICATION
+    for chosen in (np.flatnonzero(host), np.flatnonzero(~host)):
+        order = chosen[np.argsort(activities.start[chosen], kind="stable")]
+        if len(order):
+            busy[order[1:]] = np.maximum.accumulate(activities.end[order])[:-1]
+    return busy
 
 
 def _find_more_waits(

@@ -16,6 +16,7 @@ import polars as pl
 
 from chakra_et.errors import MismatchError
 from chakra_et.frontends.pytorch.comm_records import parse_records
+from chakra_et.frontends.pytorch.names import HOST_COMM
 from chakra_et.frontends.pytorch.parse_et import HostTrace
 from chakra_et.frontends.pytorch.parse_kineto import RUNTIME, KinetoProfile
 from chakra_et.frontends.pytorch.timeline import HostTimeline
@@ -24,6 +25,7 @@ __all__ = ["Join", "join_hosts"]
 
 Int = npt.NDArray[np.int64]
 _ENOUGH = 0.5
+_ENOUGH_TO_ACCEPT = 0.6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,7 +34,7 @@ class Join:
 
     Attributes:
         node: int64 [E], row of the execution trace, -1 if none.
-        method: ``rf_id``, ``external_id+K`` or ``order``.
+        method: ``rf_id``, ``external_id = rf_id +K`` or ``order``.
         matched: Joined operators.
         operators: Operators of the execution trace that could be joined.
     """
@@ -51,7 +53,8 @@ def join_hosts(host: HostTrace, profile: KinetoProfile, timeline: HostTimeline) 
     """
     _check_ranks(host, profile)
     nodes = host.nodes.with_row_index("node").filter(~pl.col("name").str.starts_with("[pytorch|profiler|"))
-    nodes = nodes.filter(pl.col("name") != "## process_group:init ##").select("node", "name", "rf_id", "tid", "id")
+    nodes = nodes.filter(pl.col("name") != "## process_group:init ##", ~pl.col("name").str.contains(HOST_COMM.pattern))
+    nodes = nodes.select("node", "name", "rf_id", "tid", "id")
     events = (
         timeline.frame.select("name", "rf_id", "external_id", "kind")
         .with_row_index("event")
@@ -66,7 +69,7 @@ def join_hosts(host: HostTrace, profile: KinetoProfile, timeline: HostTimeline) 
             shifted = events.with_columns(rf_id=pl.col("external_id") - offset)
             candidate = _join_by_rf_id(nodes, shifted)
             if candidate.height > best.height:
-                best, method = candidate, f"external_id{-offset:+d}"
+                best, method = candidate, f"external_id = rf_id {offset:+d}"
     if best.height < _ENOUGH * min(nodes.height, events.height):
         candidate = _join_by_order(nodes, events)
         if candidate.height > best.height:
@@ -84,17 +87,40 @@ def _join_by_rf_id(nodes: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
 
 
 def _vote(nodes: pl.DataFrame, events: pl.DataFrame) -> int | None:
-    """Find the most common ``External id - rf_id`` among operators whose names are equally often, and rarely, in both."""
-    left = events.filter(pl.col("external_id") > 0).sort("external_id")
-    left = left.with_columns(turn=pl.int_range(pl.len()).over("name"), times=pl.len().over("name"))
-    right = nodes.filter(pl.col("rf_id") > 0).sort("rf_id")
-    right = right.with_columns(turn=pl.int_range(pl.len()).over("name"), times=pl.len().over("name"))
-    pairs = left.join(right, on=["name", "turn", "times"], how="inner")
-    rare = pairs.filter(pl.col("times") <= 8)
-    votes = (pairs if rare.height < 3 else rare).select((pl.col("external_id") - pl.col("rf_id_right")).alias("offset"))
-    if not votes.height:
+    """Find the offset ``External id - rf_id`` under which most operators have equal names.
+
+    Candidates are small offsets, and what pairs of operators with rare names vote for.
+    """
+    left = events.filter(pl.col("external_id") > 0)
+    right = nodes.filter(pl.col("rf_id") > 0)
+    if not left.height or not right.height:
         return None
-    return int(votes["offset"].value_counts(sort=True)["offset"][0])
+    votes = _rare_pairs(left, right).select(offset=pl.col("external_id") - pl.col("rf_id")).to_series()
+    frequent = votes.value_counts(sort=True)["offset"].head(8).to_list() if len(votes) else []
+    most = int(max(left["external_id"].max(), right["rf_id"].max())) + 1  # type: ignore[arg-type, type-var]
+    if most > 50_000_000:
+        return int(frequent[0]) if frequent else None
+    names = pl.concat([left["name"], right["name"]]).rank("dense").to_numpy().astype(np.int64)
+    table = np.zeros(most + 64, np.int64)
+    table[left["external_id"].to_numpy()[::-1]] = names[: left.height][::-1]
+    ids, wanted = right["rf_id"].to_numpy(), names[left.height :]
+    best, score = None, 0
+    for offset in dict.fromkeys([*frequent, *range(33), *range(-32, 0)]):
+        at = ids + offset
+        inside = (at > 0) & (at < len(table))
+        hits = int((table[at[inside]] == wanted[inside]).sum())
+        if hits > score:
+            best, score = int(offset), hits
+    return best
+
+
+def _rare_pairs(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
+    """Pair operators whose names are equally often, and rarely, in both files, in order."""
+    parts = []
+    for frame, key in ((left, "external_id"), (right, "rf_id")):
+        ordered = frame.sort(key)
+        parts.append(ordered.select("name", key, turn=pl.int_range(pl.len()).over("name"), times=pl.len().over("name")))
+    return parts[0].filter(pl.col("times") <= 8).join(parts[1], on=["name", "turn", "times"], how="inner")
 
 
 def _join_by_order(nodes: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
@@ -120,20 +146,13 @@ def host_rank(host: HostTrace) -> int | None:
     return ranks.pop() if len(ranks) == 1 else None
 
 
-def _check_share(
-    host: HostTrace, profile: KinetoProfile, nodes: pl.DataFrame, events: pl.DataFrame, matched: int
-) -> None:
+def _check_share(host: HostTrace, profile: KinetoProfile, nodes: pl.DataFrame, events: pl.DataFrame, matched: int) -> None:
+    """Refuse files of which too little is the same; one may cover more steps than the other."""
     fewer = min(nodes.height, events.height)
-    if fewer == 0:
+    if matched >= _ENOUGH_TO_ACCEPT * fewer:
         return
-    why = ""
-    if matched < 0.6 * max(nodes.height, events.height):
-        why = (
-            f"only {matched} of {nodes.height} operators of the one and {events.height} of the other are the same "
-            f"({100 * matched / fewer:.0f} % by id or order, and name)"
-        )
-    if why:
-        raise MismatchError(
-            f"{host.path}: expected the host side of the same run as {profile.path}, got another run: {why}; "
-            "convert each file alone, or capture both over the same steps"
-        )
+    raise MismatchError(
+        f"{host.path}: expected the host side of the same run as {profile.path}, got another run's: by id or order and name, only "
+        f"{matched} operators are the same, of {nodes.height} in the one and {events.height} in the other; "
+        "convert each file alone, or capture both over the same steps"
+    )

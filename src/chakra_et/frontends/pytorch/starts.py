@@ -57,7 +57,7 @@ class Starts:
 
 
 def explain_starts(
-    start: Int, follows: Int, launched: Int, call_start: Int, first: Bool, *, window_start_ns: int, default_ns: int
+    start: Int, follows: Int, launched: Int, call_start: Int, first: Bool, busy_until: Int, *, window_start_ns: int, default_ns: int
 ) -> Starts:
     """Explain the starts of one kind of activity.
 
@@ -67,13 +67,14 @@ def explain_starts(
         launched: int64 [A], ns: when the launch let it start, -1 if unknown.
         call_start: int64 [A], ns: start of the launch call, -1 if unknown.
         first: bool [A], true for the first activity of its launch on its lane; the later ones of a graph launch only follow it.
+        busy_until: int64 [A], ns: latest end of anything that started before it, on any lane.
         window_start_ns: Where activities with neither hang.
         default_ns: Latency to assume if the profile shows no launch onto an idle lane.
     """
     has_follow, has_launch = follows >= 0, (launched >= 0) & (first | (follows < 0))
     idle_for = np.where(has_follow, start - follows, _FAR)
     since_launch = np.where(has_launch, start - launched, _FAR)
-    typical = _typical(idle_for, since_launch, follows, call_start, default_ns)
+    typical = _typical(idle_for, since_launch, call_start, busy_until, default_ns)
     after_work = has_follow & (follows >= np.where(has_launch, launched, -1))
     work_bound = after_work & ((idle_for <= typical.gap_p95) | (since_launch > typical.launch_p95))
     launch_bound = has_launch & ~work_bound
@@ -94,9 +95,10 @@ def explain_starts(
     return Starts(launch, follow, unexplained, typical)
 
 
-def _typical(idle_for: Int, since_launch: Int, follows: Int, call_start: Int, default_ns: int) -> Latencies:
-    onto_idle = (since_launch < _FAR) & ((idle_for == _FAR) | (follows <= call_start))
-    launch_median, launch_p95 = _quantiles(since_launch[onto_idle], default_ns)
+def _typical(idle_for: Int, since_launch: Int, call_start: Int, busy_until: Int, default_ns: int) -> Latencies:
+    # Only a launch onto an idle device shows the latency: on a busy one, an activity may wait for room, or for events.
+    idle = (since_launch < _FAR) & (busy_until <= call_start)
+    launch_median, launch_p95 = _quantiles(since_launch[idle], default_ns)
     # Enough to say that the launch had long been there when the earlier work ended.
     queued = (idle_for < _FAR) & ((since_launch == _FAR) | (since_launch - idle_for >= max(launch_p95, 1)))
     gap_median, gap_p95 = _quantiles(idle_for[queued], min(default_ns, 2000))

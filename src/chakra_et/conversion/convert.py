@@ -1,0 +1,275 @@
+"""Convert profiles: one rank after the other or in parallel, then across ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from chakra_et.conversion.discover import Source, discover, kind_of
+from chakra_et.conversion.quality import Quality, RankQuality, measure_rank
+from chakra_et.errors import ChakraError, InputError
+from chakra_et.frontends.pytorch.convert import RankFacts, convert_rank
+from chakra_et.frontends.pytorch.convert_host import convert_host
+from chakra_et.frontends.pytorch.parse_et import HostTrace, parse_et
+from chakra_et.frontends.pytorch.parse_kineto import KinetoProfile, parse_kineto
+from chakra_et.io import read_bytes, refuse_existing, write, write_atomic
+from chakra_et.ir.trace import Trace
+from chakra_et.ir.trace_set import TraceSet
+from chakra_et.passes.fuse import fuse
+from chakra_et.passes.match_comms import Matching, match_comms
+
+__all__ = ["ConversionResult", "ConvertOptions", "Failure", "convert", "convert_to"]
+
+Progress = Callable[[str, int, int], None]
+# Below this, starting processes takes longer than converting.
+_WORTH_PROCESSES_BYTES = 48 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertOptions:
+    """How to convert.
+
+    Attributes:
+        detail: ``op``: every operator; ``launch``: host time fused between launches, waits and communications; ``device``: device
+            nodes and gaps only.
+        jobs: Processes; 0: as many as there are cores, if the input is big enough to gain from them.
+        match: Match communications across ranks.
+    """
+
+    detail: Literal["op", "launch", "device"] = "op"
+    jobs: int = 0
+    match: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A rank that could not be converted.
+
+    Attributes:
+        source: Its files.
+        error: Why, in one line.
+    """
+
+    source: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConversionResult:
+    """What a conversion made.
+
+    Attributes:
+        traces: The traces.
+        quality: The quality report.
+        failed: What could not be converted.
+    """
+
+    traces: TraceSet
+    quality: Quality
+    failed: tuple[Failure, ...] = ()
+
+
+def convert(
+    inputs: Sequence[str | Path] | str | Path = (),
+    *,
+    host: str | Path | None = None,
+    device: str | Path | None = None,
+    options: ConvertOptions | None = None,
+    progress: Progress | None = None,
+) -> ConversionResult:
+    """Convert profiles to traces.
+
+    Args:
+        inputs: Files, directories, globs or URLs of profiles; host and device files are told apart and paired by rank.
+        host: Execution trace of one rank, instead of `inputs`.
+        device: Kineto profile of the same rank.
+        options: How to convert.
+        progress: Called with a step's name, how much of it is done, and how much there is.
+
+    Raises:
+        InputError: There is nothing to convert, or nothing of it could be converted (then with the first reason).
+
+    Example:
+        >>> from chakra_et.sample import sample_folder
+        >>> result = convert(sample_folder())
+        >>> len(result.traces), result.failed
+        (2, ())
+    """
+    options = options or ConvertOptions()
+    named = [inputs] if isinstance(inputs, str | Path) else list(inputs)
+    sources = discover(named) if named else []
+    if host is not None or device is not None:
+        sources.append(_explicit(host, device))
+    if not sources:
+        raise InputError("expected profiles to convert, got none; name a file, a directory, or a host and a device file")
+    done, failures = _convert_all(sources, options, progress)
+    if not done:
+        raise InputError(failures[0].error)
+    done.sort(key=lambda part: part.trace.rank or 0)
+    traces = TraceSet(tuple(part.trace for part in done))
+    matching = Matching()
+    if options.match:
+        traces, matching = match_comms(traces)
+    quality = Quality(
+        ranks=tuple(part.quality for part in done),
+        groups=traces.process_groups or _groups(traces),
+        matching=matching,
+        failed=tuple((failure.source, failure.error) for failure in failures),
+    )
+    return ConversionResult(traces, quality, tuple(failures))
+
+
+def convert_to(
+    inputs: Sequence[str | Path] | str | Path,
+    out: str | Path,
+    *,
+    host: str | Path | None = None,
+    device: str | Path | None = None,
+    options: ConvertOptions | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> ConversionResult:
+    """Convert profiles and write ``trace.<rank>.et`` files and ``quality.json`` to a folder.
+
+    Args:
+        inputs: As in `convert`.
+        out: Folder to write to; it is made if missing.
+        host: As in `convert`.
+        device: As in `convert`.
+        options: How to convert.
+        force: Overwrite what is in the way.
+        progress: As in `convert`.
+
+    Raises:
+        InputError: As in `convert`.
+        OutputError: A file is in the way, or the folder can't be written to.
+    """
+    folder = Path(out)
+    refuse_existing(folder / "quality.json", force=force)
+    result = convert(inputs, host=host, device=device, options=options, progress=progress)
+    targets = [folder / f"trace.{rank}.et" for rank in result.traces.ranks]
+    for target in targets:
+        refuse_existing(target, force=force)
+    for done, (target, trace) in enumerate(zip(targets, result.traces, strict=True)):
+        if progress is not None:
+            progress("writing", done, len(targets))
+        write(trace, target, force=force)
+    text = json.dumps(result.quality.as_dict(), indent=1)
+    write_atomic(folder / "quality.json", [text.encode(), b"\n"], force=force)
+    return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    trace: Trace
+    quality: RankQuality
+
+
+def _explicit(host: str | Path | None, device: str | Path | None) -> Source:
+    for path, wanted, other in ((host, "host", "--device"), (device, "device", "--host")):
+        if path is not None:
+            found = kind_of(read_bytes(path)[: 1 << 16])
+            if found is not None and found != wanted:
+                raise InputError(
+                    f"{path}: expected a {'PyTorch execution trace' if wanted == 'host' else 'Kineto profile'}, got the other kind; "
+                    f"name it with {other}"
+                )
+    return Source(str(host) if host is not None else None, str(device) if device is not None else None, None)
+
+
+def _groups(traces: TraceSet) -> tuple[Any, ...]:
+    return tuple({(group.name, group.ranks): group for trace in traces for group in trace.process_groups}.values())
+
+
+def _convert_all(
+    sources: Sequence[Source], options: ConvertOptions, progress: Progress | None
+) -> tuple[list[_Part], list[Failure]]:
+    parts: list[_Part] = []
+    failures: list[Failure] = []
+    taken: dict[int, str] = {}
+    for done, (source, found) in enumerate(zip(sources, _run(sources, options), strict=True)):
+        if progress is not None:
+            progress("converting", done + 1, len(sources))
+        if isinstance(found, str):
+            failures.append(Failure(source.name, found))
+            continue
+        part = _ranked(found, source, taken)
+        rank = part.trace.rank
+        if rank in taken:
+            failures.append(
+                Failure(source.name, f"{source.name}: expected one profile a rank, got a second one of rank {rank} "
+                        f"(beside {taken[rank]}); convert it into a folder of its own")  # fmt: skip
+            )
+            continue
+        taken[int(rank or 0)] = source.name
+        parts.append(part)
+    return parts, failures
+
+
+def _ranked(part: _Part, source: Source, taken: dict[int, str]) -> _Part:
+    """Give a trace whose files don't tell their rank the one that the file name tells, else the next free one."""
+    if part.trace.rank is not None:
+        return part
+    rank = source.rank
+    where = "the file's name"
+    if rank is None or rank in taken:
+        rank = next(number for number in range(len(taken) + 1) if number not in taken)
+        where = "the next free one"
+    trace = replace(part.trace, metadata=replace(part.trace.metadata, rank=rank))
+    note = f"the profile doesn't tell its rank; took {rank} ({where})"
+    return _Part(trace, replace(part.quality, rank=rank, warnings=(*part.quality.warnings, note)))
+
+
+def _run(sources: Sequence[Source], options: ConvertOptions) -> Iterator[_Part | str]:
+    """Convert each source; the result is a part, or why there is none."""
+    jobs = options.jobs or (os.cpu_count() or 1)
+    total = sum(os.path.getsize(path) for s in sources for path in (s.host, s.device) if path and os.path.exists(path))
+    if len(sources) < 2 or jobs < 2 or (options.jobs == 0 and total < _WORTH_PROCESSES_BYTES // 10):
+        return map(_attempt, sources, [options.detail] * len(sources))
+    from joblib import Parallel, delayed
+
+    pool = Parallel(n_jobs=min(jobs, len(sources)), return_as="generator")
+    return iter(pool(delayed(_attempt)(source, options.detail) for source in sources))
+
+
+def _attempt(source: Source, detail: str) -> _Part | str:
+    try:
+        return _convert_source(source, detail)
+    except ChakraError as err:
+        return str(err)
+
+
+def _convert_source(source: Source, detail: str) -> _Part:
+    host: HostTrace | None = None
+    profile: KinetoProfile | None = None
+    facts: list[dict[str, Any]] = []
+    if source.host is not None:
+        text = read_bytes(source.host)
+        host = parse_et(source.host, text)
+        facts.append({"file": Path(source.host).name, "kind": "execution trace", "schema": host.schema, "bytes": len(text)})
+        del text
+    if source.device is not None:
+        text = read_bytes(source.device)
+        profile = parse_kineto(source.device, text)
+        facts.append({"file": Path(source.device).name, "kind": "kineto", "bytes": len(text)})
+        del text
+    trace, found = _trace_of(profile, host, tuple(facts))
+    if detail != "op":
+        trace = fuse(trace, detail=detail)
+    names = tuple(path for path in (source.host, source.device) if path)
+    quality = measure_rank(trace, found, rank=trace.rank or 0, sources=names)
+    return _Part(trace, quality)
+
+
+def _trace_of(
+    profile: KinetoProfile | None, host: HostTrace | None, facts: tuple[dict[str, Any], ...]
+) -> tuple[Trace, RankFacts]:
+    if profile is not None:
+        return convert_rank(profile, host, sources=facts)
+    if host is not None:
+        return convert_host(host, sources=facts)
+    raise InputError("expected a host or a device file, got neither")

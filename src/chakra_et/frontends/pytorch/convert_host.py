@@ -1,0 +1,119 @@
+"""An execution trace alone to a host-only trace: order, arguments and communications, but no times.
+
+Operators keep their program order as a chain in the order of their starts, a thread after the other where nothing else is known;
+tensor producers and consumers become data edges.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from chakra_et.frontends.pytorch.comm_records import CommRecord, parse_c10d, parse_records
+from chakra_et.frontends.pytorch.communication import CommColumns, CommSource, describe
+from chakra_et.frontends.pytorch.convert import RankFacts
+from chakra_et.frontends.pytorch.join import host_rank
+from chakra_et.frontends.pytorch.parse_et import HostTrace
+from chakra_et.frontends.pytorch.tensors import operator_arguments, tensor_edges
+from chakra_et.ir.columns import COLUMNS, SCHEMA
+from chakra_et.ir.enums import NodeType
+from chakra_et.ir.process_group import ProcessGroup
+from chakra_et.ir.trace import Trace, TraceMetadata
+
+__all__ = ["convert_host"]
+
+_COMM = ("comm_type", "comm_size", "comm_dtype", "pg_name", "comm_src", "comm_dst", "comm_tag", "comm_root",
+         "in_split_sizes", "out_split_sizes", "unknown_comm")  # fmt: skip
+
+
+def convert_host(host: HostTrace, *, sources: tuple[dict[str, Any], ...]) -> tuple[Trace, RankFacts]:
+    """Convert an execution trace that has no profile.
+
+    Args:
+        host: The execution trace.
+        sources: Facts about the file, for the trace's metadata.
+    """
+    nodes = host.nodes.filter(~pl.col("name").str.starts_with("[pytorch|profiler|")).sort("id")
+    count = nodes.height
+    groups = {group.name: group for group in host.process_groups}
+    rank = host_rank(host)
+    described = _describe(nodes, rank, groups)
+    place = {int(number): row for row, number in enumerate(nodes["id"].to_list())}
+    label = (nodes["name"].str.starts_with("## ") | nodes["name"].str.starts_with("ProfilerStep#")).to_numpy()
+    types = np.where(label, int(NodeType.METADATA_NODE), int(NodeType.COMP_NODE))
+    for row, columns in described.items():
+        types[row] = int(columns.type)
+    device = {row for row in described if nodes["name"][row] == "record_param_comms"}
+    parents = [place.get(int(parent), -1) for parent in nodes["parent"].to_list()]
+    frame = pl.DataFrame(
+        {
+            "id": pl.Series(np.arange(count, dtype=np.uint64)),
+            "name": nodes["name"],
+            "type": pl.Series(types, dtype=pl.UInt8),
+            "ctrl_deps": _chain(nodes["tid"].to_list()),
+            "data_deps": tensor_edges(nodes),
+            "sync_deps": pl.Series([[]] * count, dtype=SCHEMA["sync_deps"]),
+            "start_ns": pl.Series([None] * count, dtype=pl.Int64),
+            "duration_ns": pl.Series(np.zeros(count, np.int64)),
+            "is_cpu_op": pl.Series([row not in device for row in range(count)], dtype=pl.Boolean),
+            "parent": pl.Series(parents, dtype=pl.Int64).replace(-1, None),
+            "tid": nodes["tid"],
+            "rf_id": nodes["rf_id"],
+            "seq_id": nodes["seq_id"].replace(-1, None),
+            "fw_parent": pl.Series([place.get(int(fw)) for fw in nodes["fw_parent"].to_list()], dtype=pl.Int64),
+            "fw_tid": nodes["fw_tid"].replace(0, None),
+            **operator_arguments(nodes),
+            **{
+                name: pl.Series([getattr(described[row], name) if row in described else None for row in range(count)], dtype=SCHEMA[name])
+                for name in _COMM
+            },
+        }
+    )
+    present = [c.name for c in COLUMNS if c.core or (c.name in frame.columns and frame[c.name].null_count() < count)]
+    for columns in described.values():
+        if columns.seen_group is not None:
+            groups.setdefault(columns.seen_group.name, columns.seen_group)
+    trace = Trace(frame.select(present), tuple(groups.values()), TraceMetadata(rank=rank, family="collected", sources=sources))
+    return trace, _facts(host, nodes, described)
+
+
+def _facts(host: HostTrace, nodes: pl.DataFrame, described: dict[int, CommColumns]) -> RankFacts:
+    return RankFacts(
+        host_ops=nodes.height,
+        communications=len(described),
+        unknown_communications=sum(bool(columns.unknown_comm) for columns in described.values()),
+        warnings=(
+            "host-only trace without times: no profile was given, so durations are 0",
+            *(f"{host.path}: {repair}" for repair in host.repairs),
+        ),
+    )
+
+
+def _chain(threads: list[int]) -> pl.Series:
+    """Chain the operators of each thread; a thread's first operator follows what ran last before it."""
+    last: dict[int, int] = {}
+    lists: list[list[int]] = []
+    for row, thread in enumerate(threads):
+        before = last.get(thread, row - 1)
+        lists.append([before] if before >= 0 else [])
+        last[thread] = row
+    return pl.Series(lists, dtype=SCHEMA["ctrl_deps"])
+
+
+def _describe(nodes: pl.DataFrame, rank: int | None, groups: dict[str, ProcessGroup]) -> dict[int, CommColumns]:
+    """Describe communications: ``record_param_comms`` (waits aside), or ``c10d`` calls where a backend writes no such records."""
+    records: dict[int, CommRecord] = {
+        row: record for row, record in parse_records(nodes).items() if record.name not in ("wait", "init", "coalesced")
+    }
+    if not records:
+        calls = nodes.with_row_index("row").filter(pl.col("name").str.starts_with("c10d::"))
+        for row in calls.iter_rows(named=True):
+            if "work" not in row["name"] and "coalesc" not in row["name"]:
+                records[row["row"]] = parse_c10d(
+                    row["name"], dims="", types="", values="", et_values=row["input_values"] or "", et_types=row["input_types"] or ""
+                )
+    return {
+        row: describe(CommSource(nodes["name"][row], {}, record), rank=rank, groups=groups) for row, record in records.items()
+    }
