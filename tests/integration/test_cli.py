@@ -42,7 +42,7 @@ def test_convert_prints_tables_and_paths(chakra, sample, tmp_path):
     assert run.err == ""
     for name in ("trace.0.et", "trace.1.et", "quality.json"):
         assert f"Wrote {tmp_path / 'out' / name}\n" in run.out
-    for heading in ("What is in the traces", "Rebuilt from edges and durations alone", "Across ranks: "):
+    for heading in ("What is in the traces", "Rebuilt from edges and durations alone", "Across ranks, "):
         assert heading in run.out
     tables, _, _ = run.out.partition("Wrote ")
     assert max(len(line.rstrip()) for line in tables.splitlines() if not line.startswith(("warning", "dropped"))) <= 100

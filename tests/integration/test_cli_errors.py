@@ -94,7 +94,7 @@ def test_a_rank_that_fails_leaves_the_others(chakra, sample, tmp_path):
 def test_report_lists_the_failures(chakra, sample, tmp_path):
     profiles = tmp_path / "profiles"
     shutil.copytree(sample, profiles)
-    (profiles / "device.1.json.gz").write_bytes(b"nothing")
+    (profiles / "device.1.json.gz").write_bytes(b'{"schemaVersion": 1, "traceEvents": [{{{{')
     run = chakra("convert", profiles, "-o", tmp_path / "out", "--json")
     assert run.code == 1
     assert [set(failure) for failure in run.json["failed"]] == [{"source", "error"}] * len(run.json["failed"])

@@ -54,11 +54,18 @@ def compare(traces: TraceSet, path: str) -> dict[str, Any]:
 
 
 def _rank(traces: TraceSet, profile: KinetoProfile) -> int:
-    if len(traces) == 1:
-        return traces.ranks[0]
     if profile.rank is None:
-        raise MismatchError(f"{profile.path}: expected a profile that states its rank, got none; give one trace file")
-    return traces.trace(profile.rank).rank or 0
+        if len(traces) != 1:
+            raise MismatchError(
+                f"{profile.path}: expected a profile that states its rank, got none; name one trace file"
+            )
+        return traces.ranks[0]
+    if profile.rank not in traces.ranks:
+        raise MismatchError(
+            f"{profile.path}: expected the profile of a rank in {list(traces.ranks)}, got rank {profile.rank}; "
+            "name the profile that the trace was made from"
+        )
+    return profile.rank
 
 
 def _profile_events(profile: KinetoProfile) -> pl.DataFrame:

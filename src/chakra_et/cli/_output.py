@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,6 +71,7 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], le
     from rich.table import Table
     from rich.text import Text
 
+    vertical: Literal["top", "bottom"] = "bottom" if any("\n" in heading for heading in columns) else "top"
     table = Table(
         title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0)
     )
@@ -81,7 +82,7 @@ def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], le
             justify="left" if words else "right",
             no_wrap=not words,
             overflow="fold" if words else "ellipsis",
-            vertical="bottom",
+            vertical=vertical,
         )
     for row in rows:
         # Text, not str: node names hold brackets, which rich would take for markup.

@@ -72,13 +72,14 @@ def _print_gaps(ranks: list[dict[str, Any]]) -> None:
 
 
 def _print_matching(matching: dict[str, Any], groups: int) -> None:
-    if not (matching.get("collectives") or matching.get("sends") or matching.get("receives")):
-        return
-    collectives = f"{matching['collectives']:,} collectives, {matching['complete']:,} complete"
-    points = f"{matching['sends']:,} sends, {matching['receives']:,} receives, {matching['paired']:,} paired"
-    print_line(
-        f"Across ranks: {groups} process groups; {collectives}, {matching['mismatched']:,} mismatched; {points}."
-    )
+    parts = []
+    if matching["collectives"]:
+        complete = f"{matching['complete']:,} of {matching['collectives']:,} collectives complete"
+        parts.append(f"{complete}, {matching['mismatched']:,} mismatched")
+    if matching["sends"] or matching["receives"]:
+        parts.append(f"{matching['sends']:,} sends, {matching['receives']:,} receives, {matching['paired']:,} paired")
+    if parts:
+        print_line(f"Across ranks, {groups} process group{'s' * (groups != 1)}: {'; '.join(parts)}.")
 
 
 def _notes(ranks: list[dict[str, Any]]) -> list[str]:

@@ -73,5 +73,8 @@ def report(result: ConversionResult, out: Path, *, as_json: bool = False) -> int
     written = [out / name for name in (*names, "quality.json") if (out / name).exists()]
     print_wrote(written, to_stderr=as_json)
     for failure in result.failed:
-        print_line(f"chakra: error: {failure.source}: {failure.error}", to_stderr=True)
+        # Most errors begin with the path of one of the rank's files.
+        named = any(path in failure.error for path in failure.source.split(" + "))
+        text = failure.error if named else f"{failure.source}: {failure.error}"
+        print_line(f"chakra: error: {' '.join(text.split())}", to_stderr=True)
     return 1 if result.failed else 0

@@ -65,7 +65,7 @@ def _error(error: StartError) -> dict[str, int]:
 
 def _print_ranks(ranks: list[dict[str, Any]]) -> None:
     columns = ["rank", "nodes", "makespan", "measured\nwindow", "ratio", "device\np50", "\np99", "\nmax"]
-    columns += ["all nodes\nmax", "critical\ngaps", "on\ncycles"]
+    columns += ["all nodes\nmax", "critical\ngaps", "\ncyclic"]
     rows = []
     for rank in ranks:
         makespan, window = rank["makespan_ns"], rank["window_ns"]

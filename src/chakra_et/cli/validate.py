@@ -44,17 +44,16 @@ def run(args: argparse.Namespace) -> int:
 
 def print_findings(report: ValidationReport) -> None:
     """Print findings as a table, and their number."""
-    findings = report.as_dict()["findings"]
-    if findings:
+    if report.findings:
         rows = [
             (
-                finding["severity"],
-                finding["rule"],
-                "-" if finding["rank"] is None else str(finding["rank"]),
-                "-" if finding["node"] is None else str(finding["node"]),
-                finding["message"],
+                finding.severity,
+                finding.rule,
+                "-" if finding.rank is None else str(finding.rank),
+                "-" if finding.node is None else str(finding.node),
+                finding.message,
             )
-            for finding in findings
+            for finding in report.findings
         ]
         print_table("", ("severity", "rule", "rank", "node", "message"), rows, left=(0, 1, 4), limit=ROWS)
     print_line(f"{report.errors} errors, {report.warnings} warnings")

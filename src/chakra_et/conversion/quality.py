@@ -29,7 +29,8 @@ class RankQuality:
         host_ops: Host operators.
         communications: Communication nodes.
         unknown_communications: Those that could not be named.
-        start_error_ns: Error of the rebuilt schedule's start times on device nodes: p50, p99, max.
+        start_error_ns: Error of the rebuilt schedule's start times on device nodes, or on all nodes where there are
+            none: p50, p99, max.
         makespan_ns: Length of the rebuilt schedule.
         window_ns: Length of the measured window.
         gap_ns: Time in gap nodes on the rebuilt schedule's critical path, by kind.
@@ -93,6 +94,7 @@ def measure_rank(trace: Trace, facts: RankFacts, *, rank: int, sources: tuple[st
     rebuilt = reconstruct(trace)
     on_device = ~trace.column("is_cpu_op").fill_null(False) & trace.column("gap_kind").is_null()
     typed = trace.nodes["type"] > 1
+    error = rebuilt.start_error_ns if rebuilt.start_error_ns.nodes else rebuilt.start_error_all_ns
     return RankQuality(
         rank=rank,
         sources=sources,
@@ -104,7 +106,7 @@ def measure_rank(trace: Trace, facts: RankFacts, *, rank: int, sources: tuple[st
         host_ops=facts.host_ops,
         communications=facts.communications,
         unknown_communications=facts.unknown_communications,
-        start_error_ns=rebuilt.start_error_ns.as_dict(),
+        start_error_ns=error.as_dict(),
         makespan_ns=rebuilt.makespan_ns,
         window_ns=facts.window_ns,
         gap_ns=rebuilt.gap_ns,
