@@ -36,6 +36,7 @@ class Activities:
         launcher: int64 [A], host event that launched it, -1 unknown.
         linkable: bool [A], true if any runtime event has the same correlation id.
         communication: bool [A].
+        may_block: bool [A], true for copies for which an async call waits.
         lanes: Lane of each (device, stream).
     """
 
@@ -47,6 +48,7 @@ class Activities:
     launcher: Int
     linkable: Bool
     communication: Bool
+    may_block: Bool
     lanes: dict[tuple[int, int], int]
 
     def __len__(self) -> int:
@@ -105,8 +107,18 @@ def collect_activities(profile: KinetoProfile, ranges: pl.DataFrame, timeline: H
         launcher=launcher,
         linkable=launcher >= 0,
         communication=(named & (kind == 0)) | (kind == HOST_COMMUNICATION) | frame["collective"].is_not_null().to_numpy(),
+        may_block=_may_block(frame),
         lanes=lanes,
     )
+
+
+def _may_block(frame: pl.DataFrame) -> Bool:
+    """Return which copies an async call waits for: those to pageable memory, or to the host where the profile doesn't say (AMD)."""
+    text = frame["name"] + " " + frame["copy"].fill_null("")
+    known = text.str.contains("(?i)pinned|pageable")
+    to_host = text.str.contains("DtoH|DeviceToHost|DEVICE_TO_HOST")
+    blocks = text.str.contains("(?i)pageable") & to_host | ~known & to_host
+    return (blocks & (frame["kind"] == 1)).to_numpy()
 
 
 def _range_callers(ranges: pl.DataFrame, timeline: HostTimeline) -> tuple[Int, Int]:

@@ -16,6 +16,7 @@ from chakra_et.frontends.pytorch.parse_kineto import RUNTIME
 from chakra_et.frontends.pytorch.timeline import HostTimeline
 
 __all__ = [
+    "ASYNC_COPY",
     "BLOCKING_COPY",
     "DEVICE_SYNC",
     "EVENT_SYNC",
@@ -25,12 +26,14 @@ __all__ = [
     "WAIT",
     "LaunchLog",
     "call_roles",
+    "GraphLaunch",
+    "find_graph_launches",
     "find_launchers",
 ]
 
 Int = npt.NDArray[np.int64]
 
-OTHER, RECORD, WAIT, DEVICE_SYNC, STREAM_SYNC, EVENT_SYNC, BLOCKING_COPY = range(7)
+OTHER, RECORD, WAIT, DEVICE_SYNC, STREAM_SYNC, EVENT_SYNC, BLOCKING_COPY, ASYNC_COPY = range(8)
 
 _PREFIX = r"^(?:cuda|cu|hip|mu|musa|xpu|ze)"
 _ROLES: tuple[tuple[re.Pattern[str], int], ...] = tuple(
@@ -41,7 +44,8 @@ _ROLES: tuple[tuple[re.Pattern[str], int], ...] = tuple(
         (r"(?:Device|Ctx)Synchronize", DEVICE_SYNC),
         (r"StreamSynchronize", STREAM_SYNC),
         (r"EventSynchronize", EVENT_SYNC),
-        (r"(?:Memcpy(?!.*Async)|MemcpyWithStream|MemcpyAsync|Memcpy\w*Async)", BLOCKING_COPY),
+        (r"Memcpy\w*Async", ASYNC_COPY),
+        (r"Memcpy(?!\w*Async)", BLOCKING_COPY),
         (r"(?:Free|Malloc|MemAlloc|MemFree)(?!.*Async)(?!Host)", DEVICE_SYNC),
     )
 )
@@ -108,3 +112,41 @@ class LaunchLog:
         """Return the first activity launched on a lane at `time` or later, or -1."""
         slot = int(np.searchsorted(self.time[lane], time, side="left"))
         return int(self.activity[lane][slot]) if slot < len(self.time[lane]) else -1
+
+
+@dataclass(frozen=True, slots=True)
+class GraphLaunch:
+    """A launch whose activities run on several lanes; it is one unit on its stream all the same.
+
+    Attributes:
+        call: The launch call.
+        firsts: First activity on each lane.
+        lasts: Last activity on each lane.
+    """
+
+    call: int
+    firsts: tuple[int, ...]
+    lasts: tuple[int, ...]
+
+
+def find_graph_launches(launcher: Int, lane: Int, start: Int) -> list[GraphLaunch]:
+    """Return the launches that put activities on more than one lane.
+
+    Args:
+        launcher: int64 [A], the runtime call that launched each activity, -1 unknown.
+        lane: int64 [A].
+        start: int64 [A], ns.
+    """
+    known = np.flatnonzero(launcher >= 0)
+    if not len(known):
+        return []
+    order = known[np.lexsort((start[known], lane[known], launcher[known]))]
+    same = (launcher[order][1:] == launcher[order][:-1]) & (lane[order][1:] == lane[order][:-1])
+    first = order[np.concatenate([[True], ~same])]
+    last = order[np.concatenate([~same, [True]])]
+    calls, begin, count = np.unique(launcher[first], return_index=True, return_counts=True)
+    several = count > 1
+    return [
+        GraphLaunch(call, tuple(first[at : at + lanes].tolist()), tuple(last[at : at + lanes].tolist()))
+        for call, at, lanes in zip(calls[several].tolist(), begin[several].tolist(), count[several].tolist(), strict=True)
+    ]

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from chakra_et._jit.lanes import lane_order
 from chakra_et.frontends.pytorch.activities import HOST_COMMUNICATION, Activities
-from chakra_et.frontends.pytorch.calls import BLOCKING_COPY, LaunchLog, call_roles
+from chakra_et.frontends.pytorch.calls import ASYNC_COPY, BLOCKING_COPY, LaunchLog, call_roles, find_graph_launches
 from chakra_et.frontends.pytorch.edges import ACTIVITY, CTRL, GAP, ITEM, SYNC, EdgeBuffer
 from chakra_et.frontends.pytorch.host_items import HostItems, split_host_items
 from chakra_et.frontends.pytorch.parse_kineto import KinetoProfile
 from chakra_et.frontends.pytorch.starts import Latencies, Starts, explain_starts
-from chakra_et.frontends.pytorch.streams import StreamWaits, find_stream_waits, find_timed_waits
+from chakra_et.frontends.pytorch.streams import StreamWaits, find_stream_waits, find_timed_waits, order_graph_launches
 from chakra_et.frontends.pytorch.timeline import HostTimeline, find_pauses
 from chakra_et.frontends.pytorch.waits import (
     Holes,
@@ -95,21 +95,26 @@ def build_rank_graph(
     log = LaunchLog.build(
         np.where(device, activities.lane, -1), activities.start, _at(timeline.start, device_launcher)
     )
-    shared = {"lane": activities.lane, "start": activities.start, "end": end, "log": log, "lanes": activities.lanes}
+    graphs = find_graph_launches(device_launcher, activities.lane, activities.start)
+    mates = {last: [mate for mate in graph.lasts if mate != last] for graph in graphs for last in graph.lasts}
+    shared = {"lane": activities.lane, "start": activities.start, "end": end, "log": log, "lanes": activities.lanes, "mates": mates}
     waits = find_stream_waits(
         timeline, roles, device_launcher, communication=activities.communication, syncs=profile.syncs,
         resolution_ns=profile.resolution_ns, **shared,
     )  # fmt: skip
+    order_graph_launches(waits, timeline, graphs, lane=activities.lane, start=activities.start, end=end, log=log)
     source, target = np.array(waits.source, np.int64), np.array(waits.target, np.int64)
     np.minimum.at(end, source, activities.start[target])
     holes = Holes()
     find_host_waits(
-        holes, timeline, roles, device_launcher, syncs=profile.syncs, resolution_ns=profile.resolution_ns, **shared
-    )
+        holes, timeline, roles, device_launcher, may_block=activities.may_block, syncs=profile.syncs,
+        resolution_ns=profile.resolution_ns, **shared,
+    )  # fmt: skip
     unseen = _find_pauses_for(holes, timeline, activities, window, end, (indptr, preds), is_async)
     follows = np.full(len(activities), -1, np.int64)
     np.maximum.at(follows, np.repeat(np.arange(len(activities)), np.diff(indptr)), end[preds])
     np.maximum.at(follows, target, end[source])
+    np.maximum.at(follows, np.array(waits.graph_target, np.int64), end[np.array(waits.graph_source, np.int64)])
     launch = _launch_points(timeline, activities, roles, holes, follows)
     edges = EdgeBuffer()
     items = split_host_items(
@@ -184,7 +189,7 @@ def _launch_points(
     point[known] = np.clip(first_start[calls], timeline.start[calls], timeline.end[calls])
     leads = (activities.start[known] - timeline.start[calls])[follows[known] <= timeline.start[calls]]
     lead = int(np.median(leads)) if len(leads) else 5000
-    for activity in known[roles[calls] == BLOCKING_COPY].tolist():
+    for activity in known[np.isin(roles[calls], (BLOCKING_COPY, ASYNC_COPY))].tolist():
         call = int(launcher[activity])
         thread, begin = int(timeline.thread[call]), int(timeline.start[call])
         hole = holes.spans.get((thread, begin))
@@ -299,6 +304,8 @@ def _tie_activities(
     edges.add(ACTIVITY + preds, np.repeat(follower, np.diff(indptr)), SYNC)
     target = np.array(waits.target, np.int64)
     edges.add(ACTIVITY + np.array(waits.source, np.int64), follower[target], SYNC, inferred=waits.inferred)
+    target = np.array(waits.graph_target, np.int64)
+    edges.add(ACTIVITY + np.array(waits.graph_source, np.int64), follower[target], SYNC)
     target = np.array(waits.timed_target, np.int64)
     edges.add(ACTIVITY + np.array(waits.timed_source, np.int64), follower[target], SYNC, inferred=True)
 

@@ -9,16 +9,17 @@ candidates, and an edge that they contradict is dropped.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from chakra_et.frontends.pytorch.calls import RECORD, WAIT, LaunchLog
+from chakra_et.frontends.pytorch.calls import RECORD, WAIT, GraphLaunch, LaunchLog
 from chakra_et.frontends.pytorch.timeline import HostTimeline
 
-__all__ = ["StreamWaits", "find_stream_waits", "find_timed_waits"]
+__all__ = ["StreamWaits", "find_stream_waits", "find_timed_waits", "order_graph_launches"]
 
 Int = npt.NDArray[np.int64]
 
@@ -31,6 +32,8 @@ class StreamWaits:
         source: Activities waited for.
         target: Activities that waited.
         inferred: True if the edges come from habits, not from records.
+        graph_source: Activities that graph launches order, read off the launches.
+        graph_target: Activities that follow those.
         timed_source: Activities waited for, as far as only the times tell.
         timed_target: Activities that waited for those.
         contradicting: Waits whose only candidates ended after the waiting activity started.
@@ -39,6 +42,8 @@ class StreamWaits:
     source: list[int] = field(default_factory=list)
     target: list[int] = field(default_factory=list)
     inferred: bool = False
+    graph_source: list[int] = field(default_factory=list)
+    graph_target: list[int] = field(default_factory=list)
     timed_source: list[int] = field(default_factory=list)
     timed_target: list[int] = field(default_factory=list)
     contradicting: int = 0
@@ -51,6 +56,7 @@ class _Device:
     end: Int
     log: LaunchLog
     communication: npt.NDArray[np.bool_]
+    mates: Mapping[int, Sequence[int]]
     resolution_ns: int
 
 
@@ -73,6 +79,7 @@ def find_stream_waits(
     end: Int,
     log: LaunchLog,
     communication: npt.NDArray[np.bool_],
+    mates: Mapping[int, Sequence[int]],
     syncs: pl.DataFrame,
     lanes: dict[tuple[int, int], int],
     resolution_ns: int,
@@ -88,11 +95,12 @@ def find_stream_waits(
         end: int64 [A], ns.
         log: Launch order of the lanes.
         communication: bool [A], true for communication kernels.
+        mates: For the last activity of a graph launch on a lane, those on its other lanes: a record after the graph is after all.
         syncs: `KinetoProfile.syncs`.
         lanes: Lane of each (device, stream).
         resolution_ns: Clock resolution.
     """
-    device = _Device(lane, start, end, log, communication, resolution_ns)
+    device = _Device(lane, start, end, log, communication, mates, resolution_ns)
     records = syncs.filter(pl.col("sync_kind") == "Stream Wait Event")
     if records.height:
         return _read(timeline, roles, records, lanes, device)
@@ -130,8 +138,10 @@ def _add(waits: StreamWaits, device: _Device, source: int, target: int) -> bool:
     if device.end[source] > device.start[target] + device.resolution_ns:
         waits.contradicting += 1
         return False
-    waits.source.append(source)
-    waits.target.append(target)
+    for one in (source, *device.mates.get(source, ())):
+        if device.end[one] <= device.start[target] + device.resolution_ns:
+            waits.source.append(one)
+            waits.target.append(target)
     return True
 
 
@@ -256,3 +266,33 @@ def find_timed_waits(
                 waits.timed_target.append(activity)
                 break
             slot -= 1
+
+
+def order_graph_launches(
+    waits: StreamWaits, timeline: HostTimeline, graphs: Sequence[GraphLaunch], *, lane: Int, start: Int, end: Int, log: LaunchLog
+) -> None:
+    """Order graph launches that use several lanes: a graph begins after the work before it, and work after it waits for all of it.
+
+    Args:
+        waits: Receives the edges.
+        timeline: Host events.
+        graphs: The launches.
+        lane: int64 [A].
+        start: int64 [A], ns.
+        end: int64 [A], ns.
+        log: Launch order of the lanes.
+    """
+    for graph in graphs:
+        launched, returned = int(timeline.start[graph.call]), int(timeline.end[graph.call])
+        lanes = range(len(graph.firsts))
+        for one, other in ((one, other) for one in lanes for other in lanes if one != other):
+            before = log.last_before(int(lane[graph.firsts[other]]), launched)
+            after = log.first_from(int(lane[graph.lasts[other]]), returned)
+            _order(waits, before, graph.firsts[one], start, end)
+            _order(waits, graph.lasts[one], after, start, end)
+
+
+def _order(waits: StreamWaits, source: int, target: int, start: Int, end: Int) -> None:
+    if source >= 0 and target >= 0 and end[source] <= start[target]:
+        waits.graph_source.append(source)
+        waits.graph_target.append(target)

@@ -6,13 +6,14 @@ it. What can't be read from the profile is inferred from the times and marked so
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from chakra_et.frontends.pytorch.calls import BLOCKING_COPY, DEVICE_SYNC, EVENT_SYNC, RECORD, STREAM_SYNC, LaunchLog
+from chakra_et.frontends.pytorch.calls import ASYNC_COPY, BLOCKING_COPY, DEVICE_SYNC, EVENT_SYNC, RECORD, STREAM_SYNC, LaunchLog
 from chakra_et.frontends.pytorch.timeline import HostTimeline, Pauses, top_events
 
 __all__ = ["Hole", "Holes", "find_handoffs", "find_host_waits", "find_work_waits", "tie_polling_threads", "tie_worker_operators"]
@@ -63,6 +64,7 @@ class _Device:
     start: Int
     end: Int
     log: LaunchLog
+    mates: Mapping[int, Sequence[int]]
     resolution_ns: int
 
 
@@ -76,6 +78,8 @@ def find_host_waits(
     start: Int,
     end: Int,
     log: LaunchLog,
+    may_block: npt.NDArray[np.bool_],
+    mates: Mapping[int, Sequence[int]],
     syncs: pl.DataFrame,
     lanes: dict[tuple[int, int], int],
     resolution_ns: int,
@@ -91,13 +95,15 @@ def find_host_waits(
         start: int64 [A], ns.
         end: int64 [A], ns, snapped.
         log: Launch order of the lanes.
+        may_block: bool [A], true for copies for which an async call waits (to pageable memory).
+        mates: For the last activity of a graph launch on a lane, those on its other lanes.
         syncs: `KinetoProfile.syncs`.
         lanes: Lane of each (device, stream).
         resolution_ns: Clock resolution.
     """
     if not len(lane):
         return
-    device = _Device(lane, start, end, log, resolution_ns)
+    device = _Device(lane, start, end, log, mates, resolution_ns)
     own = {int(event): activity for activity, event in enumerate(launcher.tolist()) if event >= 0}
     exact = {row["correlation"]: row for row in syncs.iter_rows(named=True)}
     correlation = timeline.frame["correlation"].to_numpy()
@@ -106,9 +112,10 @@ def find_host_waits(
         role = int(roles[event])
         begin, stop = int(timeline.start[event]), int(timeline.end[event])
         inferred = False
-        if role == BLOCKING_COPY:
+        if role in (BLOCKING_COPY, ASYNC_COPY):
             activity = own.get(event, -1)
-            targets = [activity] if activity >= 0 and end[activity] <= stop + resolution_ns else []
+            waits = activity >= 0 and (role == BLOCKING_COPY or may_block[activity])
+            targets = [activity] if waits and end[activity] <= stop + resolution_ns else []
         elif role == DEVICE_SYNC:
             targets = [log.last_before(number, begin) for number in log.time]
             if "Synchronize" not in history.name(event):
@@ -126,6 +133,8 @@ def _open(holes: Holes, timeline: HostTimeline, event: int, targets: list[int], 
     thread, begin, stop = int(timeline.thread[event]), int(timeline.start[event]), int(timeline.end[event])
     kept = [a for a in targets if device.end[a] <= stop + device.resolution_ns and device.start[a] <= stop]
     holes.contradicting += len(targets) - len(kept)
+    mates = [mate for activity in kept for mate in device.mates.get(activity, ()) if device.end[mate] <= stop]
+    kept = list(dict.fromkeys([*kept, *mates]))
     if not kept:
         return
     # Within the clock's resolution the work ended when the call did.
