@@ -1,0 +1,1 @@
+"""Simulation: bridges to simulators."""
