@@ -21,7 +21,7 @@ from chakra_et.frontends.pytorch.names import collective_of, dtype_bytes, is_poi
 from chakra_et.ir.enums import CommType, NodeType
 from chakra_et.ir.process_group import ProcessGroup
 
-__all__ = ["CommColumns", "CommSource", "assign_worker_groups", "describe"]
+__all__ = ["CommColumns", "CommSource", "assign_worker_groups", "describe", "name_groups"]
 
 
 @dataclass(slots=True)
@@ -152,11 +152,15 @@ def _group(columns: CommColumns, source: CommSource, groups: Mapping[str, Proces
         if record.start_rank >= 0 and record.size > 0 and record.stride > 0:
             ranks = tuple(record.start_rank + i * record.stride for i in range(record.size))
         columns.seen_group = ProcessGroup(name, ranks, record.size, record.description)
-    columns.group_size = max(size, len(ranks), record.size if record else 0)
+    columns.group_size = max(size, len(ranks), record.size if record else 0, _split_count(columns))
     if name is not None:
         columns.pg_name = str(name)
     elif len(groups) == 1 and columns.type == NodeType.COMM_COLL_NODE:
         columns.pg_name = next(iter(groups))
+
+
+def _split_count(columns: CommColumns) -> int:
+    return columns.in_split_sizes.count(",") + 1 if columns.in_split_sizes else 0
 
 
 def _rank_list(text: str) -> tuple[int, ...]:
@@ -209,7 +213,10 @@ def assign_worker_groups(
     open_ = [i for i, c in enumerate(communications) if c.pg_name is None and c.type == NodeType.COMM_COLL_NODE and workers[i] >= 0]
     if not open_ or not groups:
         return
-    pools = _pools(sorted({int(workers[i]) for i in open_}), len(groups))
+    kinds: dict[int, set[tuple[int | None, int | None]]] = {}
+    for i in open_:
+        kinds.setdefault(int(workers[i]), set()).add((communications[i].comm_type, communications[i].comm_size))
+    pools = _pools(kinds, len(groups))
     sizes: dict[int, int] = {}
     for i in open_:
         if communications[i].group_size:
@@ -227,16 +234,17 @@ def _root_in(root: int | None, group: ProcessGroup) -> int | None:
     return group.ranks[root] if root is not None and 0 <= root < len(group.ranks) else root
 
 
-def _pools(threads: list[int], limit: int) -> dict[int, int]:
-    """Split sorted worker threads into pools: neighbors by thread id belong together, two to a pool (gloo's default)."""
+def _pools(kinds: Mapping[int, set[tuple[int | None, int | None]]], limit: int) -> dict[int, int]:
+    """Sort worker threads into pools of two (gloo's default): neighbors by thread id that ran like work, or have successive ids."""
     pool: dict[int, int] = {}
-    number, members = -1, 0
-    for index, thread in enumerate(threads):
-        near = index > 0 and thread - threads[index - 1] == 1
-        if not near or members == 2:
+    number, previous, members = -1, -1, 0
+    for thread in sorted(kinds):
+        like = previous >= 0 and members < 2 and (bool(kinds[thread] & kinds[previous]) or thread - previous == 1)
+        if not like:
             number += 1
             members = 0
         members += 1
+        previous = thread
         pool[thread] = min(number, limit - 1)
     return pool
 
@@ -253,3 +261,43 @@ def _monotone(pools: list[int], sizes: Mapping[int, int], groups: Sequence[Proce
             chosen[pool] = groups[slot]
         slot += 1
     return chosen
+
+
+def name_groups(communications: Sequence[CommColumns], groups: dict[str, ProcessGroup], world_size: int | None) -> str:
+    """Name groups that are pointers, or that nothing names, and add them to the known ones.
+
+    Up to 1.0.2, execution traces tell a group by its address, which differs from rank to rank; groups are numbered in the order of their
+    first use instead, which doesn't, as ranks run the same program. A group as big as the job is the whole job. Where nothing tells
+    groups at all, the whole job is assumed.
+
+    Args:
+        communications: Communications in the order of their launch; `pg_name` is set.
+        groups: Known groups by name; new ones are added.
+        world_size: Ranks of the job, None if unknown.
+
+    Returns:
+        What was assumed, in words; empty if nothing was.
+    """
+    world = tuple(range(world_size or 0))
+    numbered: dict[str, str] = {}
+    assumed = 0
+    for columns in communications:
+        name = columns.pg_name
+        if name is not None and (name in groups or not (name.isdigit() and int(name) > _LARGEST_NAME)):
+            continue
+        if name is None and groups and not numbered:
+            continue
+        if name is None:
+            assumed += 1
+        key = name or ""
+        if key not in numbered:
+            numbered[key] = next(str(n) for n in range(len(groups) + 1) if str(n) not in groups)
+            size = columns.group_size or len(world)
+            ranks = world if size == len(world) else ()
+            groups[numbered[key]] = ProcessGroup(numbered[key], ranks, size)
+        columns.pg_name = numbered[key]
+        columns.seen_group = groups[numbered[key]]
+    return f"{assumed} communications name no process group; took the whole job" if assumed else ""
+
+
+_LARGEST_NAME = 1_000_000

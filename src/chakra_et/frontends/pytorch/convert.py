@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,14 @@ import polars as pl
 from chakra_et.frontends.pytorch.activities import HOST_COMMUNICATION, Activities, collect_activities, split_host
 from chakra_et.frontends.pytorch.assemble import assemble
 from chakra_et.frontends.pytorch.comm_records import CommRecord, parse_c10d, parse_records, range_bytes
-from chakra_et.frontends.pytorch.communication import CommColumns, CommSource, assign_worker_groups, describe
+from chakra_et.frontends.pytorch.communication import (
+    CommColumns,
+    CommSource,
+    assign_worker_groups,
+    describe,
+    name_groups,
+)
+from chakra_et.frontends.pytorch.data_pairs import flow_pairs, tensor_pairs
 from chakra_et.frontends.pytorch.graph import RankGraph, build_rank_graph
 from chakra_et.frontends.pytorch.join import Join, join_hosts
 from chakra_et.frontends.pytorch.parse_et import HostTrace
@@ -73,15 +80,22 @@ def convert_rank(profile: KinetoProfile, host: HostTrace | None, *, sources: tup
     activities = collect_activities(profile, ranges, timeline)
     groups = _known_groups(profile, host)
     described, is_async = _describe_all(profile, host, timeline, activities, join, groups)
-    graph = build_rank_graph(profile, timeline, activities, is_async=is_async)
+    by_launch = sorted(described, key=lambda row: int(activities.start[row]))
+    assumed = name_groups([described[row] for row in by_launch], groups, profile.world_size)
     joined = join.node if join is not None else np.full(len(timeline.thread), -1, np.int64)
+    pairs = [flow_pairs(profile.flows, timeline)]
+    if host is not None:
+        pairs.append(tensor_pairs(host, joined, timeline))
+    data_pairs = (np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs]))
+    graph = build_rank_graph(profile, timeline, activities, is_async=is_async, data_pairs=data_pairs)
     nodes, inferred = assemble(timeline, activities, graph, described, host.nodes if host is not None else None, joined)
     for column in described.values():
         if column.seen_group is not None:
             _remember(groups, column.seen_group)
     metadata = TraceMetadata(rank=profile.rank, world_size=profile.world_size, family="collected", sources=sources)
     trace = Trace(nodes, tuple(groups.values()), metadata)
-    return trace, _facts(profile, host, timeline, activities, join, graph, described, inferred)
+    facts = _facts(profile, host, timeline, activities, join, graph, described, inferred)
+    return trace, replace(facts, warnings=(*facts.warnings, assumed)) if assumed else facts
 
 
 def _remember(groups: dict[str, ProcessGroup], group: ProcessGroup) -> None:

@@ -16,6 +16,7 @@ from chakra_et.frontends.pytorch.calls import ASYNC_COPY, BLOCKING_COPY, LaunchL
 from chakra_et.frontends.pytorch.edges import ACTIVITY, CTRL, GAP, ITEM, SYNC, EdgeBuffer
 from chakra_et.frontends.pytorch.host_items import HostItems, split_host_items
 from chakra_et.frontends.pytorch.parse_kineto import KinetoProfile
+from chakra_et.frontends.pytorch.queue import find_queue_waits
 from chakra_et.frontends.pytorch.starts import Latencies, Starts, explain_starts
 from chakra_et.frontends.pytorch.streams import StreamWaits, find_stream_waits, find_timed_waits, order_graph_launches
 from chakra_et.frontends.pytorch.timeline import HostTimeline, find_pauses
@@ -75,15 +76,21 @@ class RankGraph:
 
 
 def build_rank_graph(
-    profile: KinetoProfile, timeline: HostTimeline, activities: Activities, *, is_async: Bool
+    profile: KinetoProfile,
+    timeline: HostTimeline,
+    activities: Activities,
+    *,
+    is_async: Bool,
+    data_pairs: tuple[Int, Int],
 ) -> RankGraph:
     """Build the graph of one rank.
 
     Args:
-        profile: The profile, for its flows, synchronization records and resolution.
+        profile: The profile, for its synchronization records and resolution.
         timeline: Host events.
         activities: What runs beside the host.
         is_async: bool [A], false for host communications whose call waits by itself.
+        data_pairs: Host events whose data others use, and those others: int64 [E] each.
     """
     window = _window(timeline, activities)
     device = activities.kind != HOST_COMMUNICATION
@@ -110,6 +117,7 @@ def build_rank_graph(
         holes, timeline, roles, device_launcher, may_block=activities.may_block, syncs=profile.syncs,
         resolution_ns=profile.resolution_ns, **shared,
     )  # fmt: skip
+    queue_length = find_queue_waits(holes, timeline, device_launcher, end)
     unseen = _find_pauses_for(holes, timeline, activities, window, end, (indptr, preds), is_async)
     follows = np.full(len(activities), -1, np.int64)
     np.maximum.at(follows, np.repeat(np.arange(len(activities)), np.diff(indptr)), end[preds])
@@ -118,7 +126,7 @@ def build_rank_graph(
     launch = _launch_points(timeline, activities, roles, holes, follows)
     edges = EdgeBuffer()
     items = split_host_items(
-        timeline, holes, profile.flows, edges, launcher=activities.launcher, launch=launch, window=window
+        timeline, holes, data_pairs, edges, launcher=activities.launcher, launch=launch, window=window
     )
     starts, latencies = _explain(timeline, activities, items, follows, window)
     if _find_more_waits(waits, activities, starts, follows, end, latencies, device):
@@ -130,6 +138,7 @@ def build_rank_graph(
         "overlapping_host_events": timeline.overlaps,
         "contradicting": waits.contradicting + holes.contradicting,
         "communications_without_wait": unseen,
+        "queue_length": queue_length,
     }
     return RankGraph(items, end, gaps, edges, window, latencies, counts)
 

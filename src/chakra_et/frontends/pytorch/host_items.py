@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from chakra_et._jit.timeline import split_items
 from chakra_et.frontends.pytorch.edges import ACTIVITY, ANNOTATION_NODE, CTRL, DATA, ITEM, SYNC, EdgeBuffer
@@ -75,19 +74,19 @@ class _Cuts:
 def split_host_items(
     timeline: HostTimeline,
     holes: Holes,
-    flows: pl.DataFrame,
+    data_pairs: tuple[Int, Int],
     edges: EdgeBuffer,
     *,
     launcher: Int,
     launch: Int,
     window: tuple[int, int],
 ) -> HostItems:
-    """Split the threads into items; add their order, waits, annotations and forward-backward flows to `edges`.
+    """Split the threads into items; add their order, waits, annotations and data dependencies to `edges`.
 
     Args:
         timeline: Host events.
         holes: Waits.
-        flows: `KinetoProfile.flows`.
+        data_pairs: Host events whose data others use, and those others: int64 [E] each.
         edges: Receives the edges.
         launcher: int64 [A], host event that launched each activity, -1 unknown.
         launch: int64 [A], when the launch let each start, ns, -1 unknown.
@@ -100,13 +99,13 @@ def split_host_items(
     known = np.flatnonzero(launch >= 0)
     spans = sorted(holes.spans.items())
     handed = [(row, *wait) for row, (_, hole) in enumerate(spans) for wait in hole.threads]
-    before, after = _flow_pairs(flows, timeline)
+    before, after = data_pairs
 
     cuts = _Cuts()
     at_launch = cuts.add(timeline.thread[launcher[known]], launch[known], to_work[launcher[known]])
     at_annotation = cuts.add(timeline.thread[annotations], timeline.start[annotations])
     at_handoff = cuts.add([wait[1] for wait in handed], [wait[2] for wait in handed])
-    at_flow = cuts.add(timeline.thread[before], timeline.end[before])
+    at_data = cuts.add(timeline.thread[before], timeline.end[before])
     owner, start, end, bounds, cut_item, resumed = _split(timeline, work, cuts, spans, window)
     _chain(edges, bounds, len(owner))
     _add_waits(edges, spans, handed, cut_item[at_handoff], resumed)
@@ -114,7 +113,7 @@ def split_host_items(
     event_item = np.full(len(timeline.kind), -1, np.int64)
     owned = np.flatnonzero(owner >= 0)[::-1]
     event_item[owner[owned]] = owned
-    edges.add(_items(cut_item[at_flow]), _items(event_item[after]), DATA)
+    edges.add(_items(cut_item[at_data]), _items(event_item[after]), DATA)
     launch_item = np.full(len(launch), -1, np.int64)
     launch_item[known] = cut_item[at_launch]
     thread = np.repeat(np.arange(len(timeline.tids)), np.diff(bounds))
@@ -169,23 +168,3 @@ def _add_waits(
         edges.add([ACTIVITY + activity for activity, _ in chosen], [resumed[row] for _, row in chosen], SYNC, inferred=inferred)
         rows = [index for index, wait in enumerate(handed) if wait[3] is inferred]
         edges.add(_items(handed_item[rows]), [resumed[handed[row][0]] for row in rows], SYNC, inferred=inferred)
-
-
-def _flow_pairs(flows: pl.DataFrame, timeline: HostTimeline) -> tuple[Int, Int]:
-    """Return forward and backward operators (events) of the profile's ``fwdbwd`` flows, where the times allow an edge."""
-    empty = np.empty(0, np.int64)
-    ends = flows.filter(pl.col("flow") >= 0)
-    if not ends.height:
-        return empty, empty
-    pairs = ends.filter("is_start").join(ends.filter(~pl.col("is_start")), on="flow", suffix="_to")
-    starts = timeline.frame.select("pid", "tid", "kind").with_columns(
-        start_ns=timeline.frame["start_ns"], event=pl.int_range(timeline.frame.height, dtype=pl.Int64)
-    )
-    starts = starts.filter(pl.col("kind") == 0).drop("kind").unique(["pid", "tid", "start_ns"], keep="last", maintain_order=True)
-    joined = pairs.join(starts, on=["pid", "tid", "start_ns"]).join(
-        starts.rename({"pid": "pid_to", "tid": "tid_to", "start_ns": "start_ns_to", "event": "event_to"}),
-        on=["pid_to", "tid_to", "start_ns_to"],
-    )
-    before, after = joined["event"].to_numpy(), joined["event_to"].to_numpy()
-    keep = timeline.end[before] <= timeline.start[after]
-    return before[keep], after[keep]

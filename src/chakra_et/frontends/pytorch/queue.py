@@ -1,0 +1,78 @@
+"""Launches that block because the device's queue is full.
+
+A launch call that takes far longer than usual, and returns right after a launch some places before it was done, waited for a slot. The
+distance to that launch is the queue's length. If the long calls agree on one length, every launch waits for the one that far before it.
+
+Shape letters: C launch calls, A activities.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from chakra_et.frontends.pytorch.timeline import HostTimeline
+from chakra_et.frontends.pytorch.waits import Holes
+
+__all__ = ["find_queue_waits"]
+
+Int = npt.NDArray[np.int64]
+_MARGIN_NS = 10_000
+# A distance of a launch or two is a call that waits for its own kind of work, not for room.
+_SHORTEST = 4
+
+
+def find_queue_waits(holes: Holes, timeline: HostTimeline, launcher: Int, end: Int) -> int:
+    """Find the waits of launches for room in the queue, all of them inferred.
+
+    Args:
+        holes: Receives the waits.
+        timeline: Host events.
+        launcher: int64 [A], the runtime call that launched each activity, -1 unknown.
+        end: int64 [A], ns.
+
+    Returns:
+        The queue's length in launches, 0 if no call shows it.
+    """
+    known = np.flatnonzero(launcher >= 0)
+    if not len(known):
+        return 0
+    ordered = known[np.lexsort((end[known], launcher[known]))]
+    final = np.ones(len(ordered), np.bool_)
+    final[:-1] = launcher[ordered][1:] != launcher[ordered][:-1]
+    last = ordered[final]
+    last = last[np.argsort(timeline.start[launcher[last]], kind="stable")]
+    calls = launcher[last]
+    begin, stop = timeline.start[calls], timeline.end[calls]
+    length = _queue_length(begin, stop, end[last])
+    if not length:
+        return 0
+    for call, activity in zip(calls[length:].tolist(), last[:-length].tolist(), strict=True):
+        done = int(end[activity])
+        if done <= timeline.end[call]:
+            thread, start = int(timeline.thread[call]), int(timeline.start[call])
+            holes.open(thread, start, max(start, done), call).activities.append((activity, True))
+    return length
+
+
+def _queue_length(begin: Int, stop: Int, done: Int) -> int:
+    """Return the distance that most long calls agree on: launches between the one that was done and theirs."""
+    taken = stop - begin
+    usual = int(np.median(taken))
+    long = np.flatnonzero(taken > 3 * usual + _MARGIN_NS)
+    order = np.argsort(done, kind="stable")
+    ends = done[order]
+    votes = []
+    for call in long.tolist():
+        low, high = (int(at) for at in np.searchsorted(ends, (begin[call], stop[call]), side="right"))
+        inside = order[low:high]
+        inside = inside[inside < call]
+        if len(inside):
+            rest = np.abs(stop[call] - done[inside] - usual)
+            votes.append(call - int(inside[np.argmin(rest)]))
+    if len(votes) < 3:
+        return 0
+    lengths, counts = np.unique(votes, return_counts=True)
+    best = int(np.argmax(counts))
+    agreed = 2 * counts[best] > len(votes) and lengths[best] >= _SHORTEST
+    return int(lengths[best]) if agreed else 0
