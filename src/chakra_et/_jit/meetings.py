@@ -18,6 +18,27 @@ Bool = npt.NDArray[np.bool_]
 
 
 @njit(cache=True, nogil=True)
+def _rooms(meeting: Int) -> tuple[Int, Int]:
+    """Return CSR lists of the nodes of each meeting."""
+    count = 0
+    for room in meeting:
+        count = max(count, room + 1)
+    indptr = np.zeros(count + 1, np.int64)
+    for room in meeting:
+        if room >= 0:
+            indptr[room + 1] += 1
+    for room in range(count):
+        indptr[room + 1] += indptr[room]
+    fill = indptr[:-1].copy()
+    members = np.empty(indptr[count], np.int64)
+    for node in range(len(meeting)):
+        if meeting[node] >= 0:
+            members[fill[meeting[node]]] = node
+            fill[meeting[node]] += 1
+    return indptr, members
+
+
+@njit(cache=True, nogil=True)
 def schedule_meetings(
     indptr: Int, preds: Int, duration: Int, earliest: Int, meeting: Int, waits: Bool
 ) -> tuple[Int, Int, Int]:
@@ -38,63 +59,41 @@ def schedule_meetings(
     """
     count = len(indptr) - 1
     out, succs = invert(indptr, preds)
-    rooms = 0
-    for room in meeting:
-        rooms = max(rooms, room + 1)
-    member_ptr = np.zeros(rooms + 1, np.int64)
-    for room in meeting:
-        if room >= 0:
-            member_ptr[room + 1] += 1
-    for room in range(rooms):
-        member_ptr[room + 1] += member_ptr[room]
-    absent = np.diff(member_ptr)
-    latest = np.zeros(rooms, np.int64)
-    members = np.empty(member_ptr[rooms], np.int64)
-    fill = member_ptr[:-1].copy()
-    missing = np.empty(count, np.int64)
-    start = earliest.copy()
-    end = np.full(count, -1, np.int64)
-    ready = np.empty(count, np.int64)
+    room_ptr, members = _rooms(meeting)
+    absent = np.diff(room_ptr)
+    latest = np.zeros(len(absent), np.int64)
+    missing = np.diff(indptr)
+    start, end = earliest.copy(), np.full(count, -1, np.int64)
+    ready, done = np.empty(count, np.int64), np.empty(count + 1, np.int64)
     tail = 0
     for node in range(count):
-        if meeting[node] >= 0:
-            members[fill[meeting[node]]] = node
-            fill[meeting[node]] += 1
-        missing[node] = indptr[node + 1] - indptr[node]
         if missing[node] == 0:
             ready[tail] = node
             tail += 1
-    done = np.empty(count, np.int64)
-    for head in range(count):
-        if head >= tail:
-            break
-        node = ready[head]
+    head = 0
+    while head < tail:
+        node, room = ready[head], meeting[ready[head]]
+        head += 1
         finished = 0
-        room = meeting[node]
-        if room >= 0:
-            latest[room] = max(latest[room], start[node])
-            absent[room] -= 1
-            if absent[room] == 0:
-                for slot in range(member_ptr[room], member_ptr[room + 1]):
-                    member = members[slot]
-                    if waits[member]:
-                        end[member] = latest[room] + duration[member]
-                        done[finished] = member
-                        finished += 1
         if room < 0 or not waits[node]:
             end[node] = start[node] + duration[node]
             done[finished] = node
             finished += 1
+        if room >= 0:
+            latest[room] = max(latest[room], start[node])
+            absent[room] -= 1
+            for slot in range(room_ptr[room], room_ptr[room + 1] if absent[room] == 0 else room_ptr[room]):
+                if waits[members[slot]]:
+                    end[members[slot]] = latest[room] + duration[members[slot]]
+                    done[finished] = members[slot]
+                    finished += 1
         for slot in range(finished):
-            member = done[slot]
-            for edge in range(out[member], out[member + 1]):
+            for edge in range(out[done[slot]], out[done[slot] + 1]):
                 succ = succs[edge]
-                start[succ] = max(start[succ], end[member])
+                start[succ] = max(start[succ], end[done[slot]])
                 missing[succ] -= 1
                 if missing[succ] == 0:
                     ready[tail] = succ
                     tail += 1
-    for node in range(count):
-        if missing[node] > 0:
-            start[node] = -1
+    start[missing > 0] = -1
     return start, end, ready[:tail].copy()

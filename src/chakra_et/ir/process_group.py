@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["ProcessGroup"]
+__all__ = ["ProcessGroup", "groups_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,3 +53,22 @@ class ProcessGroup:
             description=str(record.get("pg_desc", "")),
             backend=str(record.get("backend_config", "")),
         )
+
+
+def groups_of(rank: int, groups: Iterable[ProcessGroup]) -> dict[str, ProcessGroup]:
+    """Return the groups that a rank means, by name: one name may stand for several groups of disjoint ranks.
+
+    Args:
+        rank: Global rank.
+        groups: Groups of the set and of the rank's own trace; of equally good ones, the first counts.
+
+    Example:
+        >>> groups_of(2, [ProcessGroup("tp", (0, 1), 2), ProcessGroup("tp", (2, 3), 2)])["tp"].ranks
+        (2, 3)
+    """
+    found: dict[str, ProcessGroup] = {}
+    for group in groups:
+        held = found.get(group.name)
+        if held is None or (rank in group.ranks, bool(group.ranks)) > (rank in held.ranks, bool(held.ranks)):
+            found[group.name] = group
+    return found

@@ -114,7 +114,7 @@ def reconstruct(trace: Trace, columns: Sequence[str] = DEPENDENCY_COLUMNS) -> Re
 
 
 def reconstruct_set(trace_set: TraceSet, columns: Sequence[str] = DEPENDENCY_COLUMNS) -> dict[int, Reconstruction]:
-    """Rebuild every rank on its own; see `chakra_et.passes.couple` for a schedule in which ranks wait for one another.
+    """Rebuild every rank on its own: communications take their recorded durations, waits for other ranks included.
 
     Args:
         trace_set: The ranks.

@@ -16,6 +16,7 @@ import polars as pl
 
 from chakra_et.io._files import gzip_chunks, write_atomic
 from chakra_et.ir import CommType, NodeType, ProcessGroup, Trace, TraceSet
+from chakra_et.ir.process_group import groups_of
 from chakra_et.reports._slices import Timeline, timeline
 
 __all__ = ["export_perfetto", "perfetto_chunks"]
@@ -82,7 +83,7 @@ def perfetto_chunks(trace_set: TraceSet) -> Iterator[bytes]:
     separator = b""
     arrows = 0
     for rank, trace in zip(trace_set.ranks, trace_set, strict=True):
-        groups = {group.name: group for group in (*trace_set.process_groups, *trace.process_groups)}
+        groups = groups_of(rank, (*trace.process_groups, *trace_set.process_groups))
         for events in _events(rank, trace, lines[rank], groups, base, arrows):
             if events:
                 yield separator + b",\n".join(map(msgspec.json.encode, events))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from chakra_et.ir import CommType, NodeType, Trace, TraceSet
+from chakra_et.ir.process_group import groups_of
 
 __all__ = ["NEAREST", "Substitution", "match"]
 
@@ -81,7 +82,8 @@ def match(trace_set: TraceSet, splits: int) -> tuple[pl.DataFrame, tuple[Substit
 
 
 def _of_rank(rank: int, trace: Trace, trace_set: TraceSet) -> pl.DataFrame:
-    groups = {group.name: list(group.ranks) for group in (*trace_set.process_groups, *trace.process_groups)}
+    known = groups_of(rank, (*trace.process_groups, *trace_set.process_groups))
+    groups = {name: list(group.ranks) for name, group in known.items()}
     nodes = trace.nodes.select("id", "name", "type", "is_cpu_op", "start_ns", "duration_ns")
     nodes = nodes.with_columns(*(trace.column(name) for name in _COLUMNS), trace.column("gap_kind")).with_row_index(
         "position"

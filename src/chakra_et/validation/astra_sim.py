@@ -128,7 +128,7 @@ def _ends(table: pl.DataFrame, rank: int, world_size: int) -> Iterator[Hits]:
 
 
 def _groups(table: pl.DataFrame, trace: Trace, rank: int, trace_set: TraceSet) -> Iterator[Hits]:
-    groups = known_groups(trace, trace_set)
+    groups = known_groups(trace, rank, trace_set)
     rows = table.filter((pl.col("type") == COLLECTIVE) & ~pl.col("pg_name").fill_null("").is_in(["", "0"]))
     texts: dict[str, str] = {}
     for name in rows["pg_name"].unique().to_list():

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from chakra_et.ir import CommType, NodeType, ProcessGroup, Trace, TraceSet
+from chakra_et.ir.process_group import groups_of
 from chakra_et.validation.findings import Hits, listed
 
 __all__ = ["check_communications", "check_groups", "check_host", "communications", "known_groups"]
@@ -36,16 +37,14 @@ def communications(trace: Trace) -> pl.DataFrame:
     return table.filter(pl.col("type").is_in([COLLECTIVE, SEND, RECV]))
 
 
-def known_groups(trace: Trace, trace_set: TraceSet) -> dict[str, ProcessGroup]:
+def known_groups(trace: Trace, rank: int, trace_set: TraceSet) -> dict[str, ProcessGroup]:
     """Return the groups that a rank knows, by name; its own records come before the set's."""
-    groups = {group.name: group for group in trace_set.process_groups}
-    groups.update({group.name: group for group in trace.process_groups})
-    return groups
+    return groups_of(rank, (*trace.process_groups, *trace_set.process_groups))
 
 
 def check_groups(trace: Trace, rank: int, trace_set: TraceSet) -> Iterator[Hits]:
     """Communications name groups that exist and have this rank as a member."""
-    groups = known_groups(trace, trace_set)
+    groups = known_groups(trace, rank, trace_set)
     table = communications(trace).filter(pl.col("pg_name").is_not_null() & (pl.col("pg_name") != ""))
     unknown = table.filter(~pl.col("pg_name").is_in(list(groups))).select("id", "pg_name").rows()
     yield Hits(

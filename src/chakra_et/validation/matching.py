@@ -37,7 +37,7 @@ def all_communications(trace_set: TraceSet) -> pl.DataFrame:
     """
     parts = []
     for rank, trace in zip(trace_set.ranks, trace_set, strict=True):
-        groups = known_groups(trace, trace_set)
+        groups = known_groups(trace, rank, trace_set)
         members = {name: ",".join(map(str, sorted(group.ranks))) for name, group in groups.items()}
         table = communications(trace).sort("start_ns", "id", nulls_last=True)
         keys = ("type", "pg_name", "comm_src", "comm_dst", "comm_tag")
