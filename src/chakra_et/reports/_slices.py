@@ -22,6 +22,7 @@ __all__ = ["Timeline", "timeline"]
 Int = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 _STAND_INS = 64
+_COMMUNICATIONS = (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COMM_COLL_NODE)
 ARROWS = ("launch", "wait", "event", "thread")
 
 
@@ -79,7 +80,9 @@ def _operators(trace: Trace, start: Int, end: Int, host: Bool) -> tuple[Int, Int
     parent = np.where(value >= 0, positions(ids, np.maximum(value, 0).astype(np.uint64)), -1)
     tid = trace.integers("tid")
     operator = host & (trace.nodes["type"].to_numpy() != NodeType.METADATA_NODE)
-    inside = operator & (parent >= 0) & operator[parent] & (tid == tid[parent]) & (start >= start[parent])
+    # A communication may outlive the call that started it, even on the same thread.
+    child = operator & ~trace.nodes["type"].is_in([int(kind) for kind in _COMMUNICATIONS]).fill_null(False).to_numpy()
+    inside = child & (parent >= 0) & operator[parent] & (tid == tid[parent]) & (start >= start[parent])
     later = (trace.integers("segment", 0) > 0) & inside
     owner = np.where(later, parent, np.arange(len(ids)))
     order = np.lexsort((-np.arange(len(ids)), -start))

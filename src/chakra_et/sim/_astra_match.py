@@ -125,6 +125,7 @@ def _collectives(table: pl.DataFrame, ranks: list[int], splits: int) -> pl.DataF
         pl.col("rank").sort().alias("present"),
         pl.col("new_type").n_unique().alias("types"),
         pl.col("new_type").is_null().any().alias("unknown"),
+        pl.col("comm_size").is_null().all().alias("sizeless"),
         pl.col("comm_size").max().fill_null(0).alias("new_size"),
     )
     facts = facts.sort("pg_name", "seq").with_row_index("meeting").with_columns(pl.col("meeting").cast(pl.Int64))
@@ -138,6 +139,8 @@ def _collectives(table: pl.DataFrame, ranks: list[int], splits: int) -> pl.DataF
         .then(pl.lit("not every member of its group has it"))
         .when(pl.col("types") > 1)
         .then(pl.lit("its type differs between ranks"))
+        .when(pl.col("sizeless") & (pl.col("comm_type") != int(CommType.BARRIER)))
+        .then(pl.lit("its size is unknown"))
         .alias("reason")
     )
     joined = table.join(facts, on=key, how="left", maintain_order="left").with_columns(reason)
@@ -145,7 +148,7 @@ def _collectives(table: pl.DataFrame, ranks: list[int], splits: int) -> pl.DataF
     return joined.with_columns(
         pl.when(good).then("meeting").alias("meeting"),
         pl.max_horizontal("new_size", least).cast(pl.Int64).alias("new_size"),
-    ).drop("users", "count", "ranks", "present", "types", "unknown")
+    ).drop("users", "count", "ranks", "present", "types", "unknown", "sizeless")
 
 
 def _messages(table: pl.DataFrame) -> pl.DataFrame:
@@ -157,17 +160,27 @@ def _messages(table: pl.DataFrame) -> pl.DataFrame:
     key = ["src", "dst", "tag", "seq"]
     facts = table.group_by(key).agg(
         ((pl.len() == 2) & (pl.col("kind").n_unique() == 2)).alias("paired"),
-        pl.col("comm_size").filter(pl.col("kind") == SEND).max().fill_null(0).alias("new_size"),
+        pl.col("comm_size").is_null().all().alias("sizeless"),
+        pl.coalesce(pl.col("comm_size").filter(pl.col("kind") == SEND).max(), pl.col("comm_size").max(), 0).alias(
+            "new_size"
+        ),
     )
     facts = facts.sort(key, nulls_last=True).with_row_index("meeting").with_columns(pl.col("meeting").cast(pl.Int64))
     joined = table.join(facts, on=key, how="left", nulls_equal=True, maintain_order="left")
-    good = (pl.col("paired") & (pl.col("src") != pl.col("dst"))).fill_null(False)
+    reason = (
+        pl.when(~(pl.col("paired") & (pl.col("src") != pl.col("dst"))).fill_null(False))
+        .then(pl.lit("no other rank has its counterpart"))
+        .when("sizeless")
+        .then(pl.lit("its size is unknown"))
+        .alias("reason")
+    )
+    good = reason.is_null()
     return joined.with_columns(
         pl.when(good).then("meeting").alias("meeting"),
         pl.max_horizontal("new_size", pl.lit(1)).cast(pl.Int64).alias("new_size"),
-        pl.when(~good).then(pl.lit("no other rank has its counterpart")).alias("reason"),
+        reason,
         pl.col("kind").alias("new_type"),
-    ).drop("paired", "tag")
+    ).drop("paired", "sizeless", "tag")
 
 
 def _substitutions(matched: pl.DataFrame) -> list[Substitution]:

@@ -83,15 +83,15 @@ def check_communications(trace: Trace, rank: int, trace_set: TraceSet) -> Iterat
         [row[0] for row in bad_type],
         lambda k: f"expected a comm_type from 0 to {int(high)}, got {_or_none(bad_type[k][1])}",
     )
-    sized = (pl.col("comm_size") >= 0).fill_null(False) | (pl.col("comm_type") == int(CommType.BARRIER)).fill_null(
-        False
-    )
-    bad_size = table.filter(~sized).select("id", "comm_size").rows()
+    negative = table.filter((pl.col("comm_size") < 0).fill_null(False)).select("id", "comm_size").rows()
     yield Hits(
         "comm-size",
-        [row[0] for row in bad_size],
-        lambda k: f"expected comm_size in bytes, 0 or more, got {_or_none(bad_size[k][1])}",
+        [row[0] for row in negative],
+        lambda k: f"expected comm_size in bytes, 0 or more, got {negative[k][1]}",
     )
+    barrier = (pl.col("comm_type") == int(CommType.BARRIER)).fill_null(False)
+    unknown_size = table.filter(pl.col("comm_size").is_null() & ~barrier)["id"].to_list()
+    yield Hits("comm-size-unknown", unknown_size, lambda k: "expected comm_size in bytes, got none")
     told = any(trace.metadata.world_size for trace in trace_set)
     yield from _peers(table, rank, trace_set.world_size if told else _LARGEST_RANK)
 

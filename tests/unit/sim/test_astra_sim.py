@@ -109,6 +109,18 @@ def test_unsupported_and_lonely_communications() -> None:
     assert workload.run()[1] == 1 + 7 * 5 + 5 + 2
 
 
+def test_unknown_sizes_keep_their_time() -> None:
+    nodes = [
+        {**collective(CommType.ALL_REDUCE, "world", 0), "comm_size": None},
+        {"type": SEND, "comm_dst": 1, "comm_tag": 1},
+    ]
+    plan = plan_astra_sim(three(nodes, [nodes[0], {"type": RECV, "comm_src": 0, "comm_tag": 1}], nodes[:1]))
+    assert {(entry.before, entry.reason) for entry in plan.substitutions} == {
+        (before, "its size is unknown") for before in ("ALL_REDUCE", "COMM_SEND_NODE", "COMM_RECV_NODE")
+    }
+    assert {kind for trace in plan.trace_set for kind in trace.nodes["type"]} == {int(COMP)}
+
+
 def test_messages() -> None:
     send = {"type": SEND, "comm_dst": 1, "comm_size": 10, "comm_tag": 3, "duration_ns": 4000}
     recv = {"type": RECV, "comm_src": 0, "comm_size": 10, "comm_tag": 3, "duration_ns": 4000}
