@@ -112,16 +112,17 @@ def _put_blob(
         first: Start of the node message.
         end: Its end.
         everything: True to copy all attributes, False for those without a column.
-        keep: Bit f set: copy field f too. Bit 0 set: add an explicit duration of zero.
+        keep: Bit f set: copy field f too.
         node: Number of the node.
         table: Attribute names.
         sink: Destination.
         state: State of the node.
     """
-    begin = _begin_text(BLOB, node, end - first + 2, sink, state)
+    begin = _begin_text(BLOB, node, end - first + 4, sink, state)
     if begin < 0:
         return
     at = begin
+    met = 0
     pos = first
     while pos < end:
         here = pos
@@ -135,13 +136,16 @@ def _put_blob(
                 found = lookup(table, buf, name, name_end)
                 wanted = found < 0 or not takes(table, buf, found, kind, value, value_end)
         if wanted:
+            if field < 10:
+                met |= 1 << field
             for step in range(pos - here):
                 sink.text[at + step] = buf[here + step]
             at += pos - here
-    if keep & 1:
-        sink.text[at] = 7 << 3
-        sink.text[at + 1] = 0
-        at += 2
+    for field in (6, 7):
+        if (keep & ~met) >> field & 1:  # a zero that the file leaves out, but the writer wouldn't
+            sink.text[at] = field << 3
+            sink.text[at + 1] = 0
+            at += 2
     sink.text_cursor[BLOB] = sink.text_offsets[BLOB, node] + at - begin
     sink.used[len(sink.used) - 1] = 1
 
@@ -296,7 +300,7 @@ def _time(micros: np.uint64, field: int, node: int, table: WireTable, sink: Sink
         sink.valid[row, node] = 1
         if own:  # the writer would add the attribute
             state[_ODD] = 1
-            state[_KEEP] |= 1 << field if micros > np.uint64(0) else 1
+            state[_KEEP] |= 1 << field
     elif not fit:
         state[_ODD] = 1
         state[_KEEP] |= 1 << field

@@ -449,7 +449,7 @@ def encode(
     Args:
         table: Attribute names and the rows of their columns.
         src: Columns [N].
-        out: uint8 [B], large enough (`chakra_et.io.columns_to_wire` bounds it).
+        out: uint8 [B], large enough (`chakra_et.io._encode` bounds it).
         scratch: uint64, as long as the lists of a node together can be.
         state: int64 [7], scratch.
         numbers: uint64 [8], scratch.

@@ -86,9 +86,9 @@ class _Columns:
                 return int(at), int(code), int(place)
             node = int(at)
             left = len(self._buf) - int(self._spans[node, 0])
-            texts = _room(self.sink.text_cursor, node, self._count, left)
-            ids = _room(self.sink.id_offsets[:, node], node, self._count, left)
-            size = int(self._spans[node, 1] - self._spans[node, 0]) + 2
+            texts = _room(self.sink.text_cursor, np.diff(self.sink.text_base), node, self._count, left)
+            ids = _room(self.sink.id_offsets[:, node], np.diff(self.sink.id_base), node, self._count, left)
+            size = int(self._spans[node, 1] - self._spans[node, 0]) + 4
             (texts if code == wire_read.NO_TEXT_ROOM else ids)[place] += size
             self.sink = _grown(self.sink, texts, ids)
 
@@ -164,11 +164,14 @@ class _Columns:
         return pl.DataFrame([series[name] for name in SCHEMA if name in series])
 
 
-def _room(used: Int, done: int, count: int, left: int) -> Int:
-    """Guess how long rows get: in proportion to the nodes done, but by no more than the bytes left."""
-    share = used.astype(np.float64) * (1.1 * count / max(done, 1)) + _LEAST
-    room: Int = np.minimum(share, used + float(left)).astype(np.int64)
-    return room
+def _room(used: Int, room: Int, done: int, count: int, left: int) -> Int:
+    """Guess how long rows get: in proportion to the nodes done, at least twice, but by no more than the bytes left.
+
+    No row gets shorter: the node at which the loop stopped may need several of them.
+    """
+    share = used.astype(np.float64) * max(1.1 * count / max(done, 1), 2.0) + _LEAST
+    guess: Int = np.minimum(share, used + float(left)).astype(np.int64)
+    return np.maximum(room, guess)
 
 
 def _bases(sizes: Int) -> Int:

@@ -250,3 +250,28 @@ def _of_directory(name: str, entries: list[str], groups: list[tuple[str, ...]]) 
             return found
     wanted = ", ".join(suffix for group in groups for suffix in group)
     raise InputError(f"{name}: expected a directory with traces ({wanted}), got none in it; check the path")
+
+
+def read_head(path: Source, size: int) -> bytes:
+    """Read the first bytes of a file, decompressed if it is gzip, without reading the rest.
+
+    Args:
+        path: Path or URL.
+        size: Bytes wanted; fewer come from a smaller file.
+
+    Raises:
+        InputError: As in `read_bytes`; a gzip stream is only checked as far as it is read.
+    """
+    name = str(path)
+    if is_remote(name):
+        return read_bytes(name)[:size]
+    try:
+        with open(name, "rb") as file:
+            head = file.read(size)
+            if head[:2] != _GZIP:
+                return head
+            return zlib.decompressobj(31).decompress(head + file.read(size), size)
+    except zlib.error as err:
+        raise InputError(f"{name}: expected a gzip stream, got a damaged one ({_line(err)}); copy the file again") from err
+    except OSError:
+        return read_bytes(name)[:size]
