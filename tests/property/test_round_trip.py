@@ -16,6 +16,15 @@ from tests.unit.io.messages import messages_of, written
 FILES = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+def refusal(data):
+    """Return the message with which a file's bytes are refused; None if they are read, and written again."""
+    try:
+        b"".join(et_chunks(parse_et(data, "trace.et")))
+    except ChakraError as err:
+        return str(err)
+    return None
+
+
 def same(left, right):
     assert_frame_equal(left.nodes, right.nodes)
     assert left.process_groups == right.process_groups
@@ -69,19 +78,12 @@ def test_damaged_files_give_one_clear_error(data, draw):
     for _ in range(draw.draw(st.integers(1, 3))):
         damaged[draw.draw(st.integers(0, len(damaged) - 1))] = draw.draw(st.integers(0, 255))
     damaged = bytes(damaged[: draw.draw(st.integers(1, len(damaged)))])
-    try:
-        trace = parse_et(damaged, "trace.et")
-        b"".join(et_chunks(trace))
-    except ChakraError as err:
-        assert "trace.et" in str(err)
-        assert "\n" not in str(err)
+    text = refusal(damaged)
+    assert text is None or (text.startswith("trace.et") and "\n" not in text)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(min_size=1, max_size=64))
 def test_random_bytes_give_one_clear_error(data):
-    try:
-        parse_et(data, "trace.et")
-    except ChakraError as err:
-        assert str(err).startswith("trace.et")
-        assert "\n" not in str(err)
+    text = refusal(data)
+    assert text is None or (text.startswith("trace.et") and "\n" not in text)

@@ -27,6 +27,7 @@ __all__ = [
 Source = str | Path
 
 _GZIP = b"\x1f\x8b"
+_GZIP_BLOCK = 1 << 16  # compressed bytes that hold the first ones of any stream
 
 
 def is_remote(path: Source) -> bool:
@@ -81,23 +82,26 @@ def _read(path: str, size: int | None = None) -> bytes:
 
 
 def read_head(path: Source, size: int) -> bytes:
-    """Read the first bytes of a file, local or remote, decompressed if it is gzip; a damaged stream gives what it can.
+    """Read the first bytes of a file, local or remote, decompressed if it is gzip, without reading the rest.
 
     Args:
         path: Path or URL.
-        size: How many bytes at most.
+        size: Bytes wanted; fewer come from a smaller file.
 
     Raises:
-        InputError: Nothing there, a directory, or no permission.
+        InputError: As in `read_bytes`; a gzip stream is only checked as far as it is read.
         MissingExtraError: The URL needs a package that isn't installed.
     """
-    data = _read(str(path), size)
+    name = str(path)
+    data = _read(name, max(size, _GZIP_BLOCK))
     if data[:2] != _GZIP:
-        return data
+        return data[:size]
     try:
         return zlib.decompressobj(31).decompress(data, size)
-    except zlib.error:
-        return b""
+    except zlib.error as err:
+        raise InputError(
+            f"{name}: expected a gzip stream, got a damaged one ({_line(err)}); copy the file again"
+        ) from err
 
 
 def read_bytes(path: Source) -> bytes:
@@ -250,28 +254,3 @@ def _of_directory(name: str, entries: list[str], groups: list[tuple[str, ...]]) 
             return found
     wanted = ", ".join(suffix for group in groups for suffix in group)
     raise InputError(f"{name}: expected a directory with traces ({wanted}), got none in it; check the path")
-
-
-def read_head(path: Source, size: int) -> bytes:
-    """Read the first bytes of a file, decompressed if it is gzip, without reading the rest.
-
-    Args:
-        path: Path or URL.
-        size: Bytes wanted; fewer come from a smaller file.
-
-    Raises:
-        InputError: As in `read_bytes`; a gzip stream is only checked as far as it is read.
-    """
-    name = str(path)
-    if is_remote(name):
-        return read_bytes(name)[:size]
-    try:
-        with open(name, "rb") as file:
-            head = file.read(size)
-            if head[:2] != _GZIP:
-                return head
-            return zlib.decompressobj(31).decompress(head + file.read(size), size)
-    except zlib.error as err:
-        raise InputError(f"{name}: expected a gzip stream, got a damaged one ({_line(err)}); copy the file again") from err
-    except OSError:
-        return read_bytes(name)[:size]
