@@ -34,37 +34,33 @@ def object_spans(buf: Bytes, begin: int) -> tuple[Int, Int, int, bool]:
     starts = np.empty(capacity, np.int64)
     ends = np.empty(capacity, np.int64)
     count, depth, first = 0, 0, 0
-    in_string = False
     pos = begin
     size = len(buf)
     while pos < size:
         char = buf[pos]
-        if in_string:
-            if char == _BACKSLASH:
+        if char == _QUOTE:
+            pos += 1
+            while pos < size and buf[pos] != _QUOTE:
+                if buf[pos] == _BACKSLASH:
+                    pos += 1
                 pos += 1
-            elif char == _QUOTE:
-                in_string = False
-        elif char == _QUOTE:
-            in_string = True
-        elif char == _OPEN or char == _OPEN_LIST:
-            if depth == 0:
-                first = pos
-            depth += 1
-        elif char == _CLOSE or char == _CLOSE_LIST:
-            if depth == 0:
-                return starts[:count].copy(), ends[:count].copy(), pos + 1, char == _CLOSE_LIST
-            depth -= 1
-            if depth == 0 and char == _CLOSE:
-                if count == capacity:
-                    capacity *= 2
-                    grown_starts = np.empty(capacity, np.int64)
-                    grown_ends = np.empty(capacity, np.int64)
-                    grown_starts[:count] = starts[:count]
-                    grown_ends[:count] = ends[:count]
-                    starts, ends = grown_starts, grown_ends
-                starts[count] = first
-                ends[count] = pos + 1
-                count += 1
+        elif char >= _OPEN_LIST:
+            if char == _OPEN or char == _OPEN_LIST:
+                if depth == 0:
+                    first = pos
+                depth += 1
+            elif char == _CLOSE or char == _CLOSE_LIST:
+                if depth == 0:
+                    return starts[:count].copy(), ends[:count].copy(), pos + 1, char == _CLOSE_LIST
+                depth -= 1
+                if depth == 0 and char == _CLOSE:
+                    if count == capacity:
+                        capacity *= 2
+                        starts = np.concatenate((starts, np.empty(count, np.int64)))
+                        ends = np.concatenate((ends, np.empty(count, np.int64)))
+                    starts[count] = first
+                    ends[count] = pos + 1
+                    count += 1
         pos += 1
     return starts[:count].copy(), ends[:count].copy(), size, False
 

@@ -136,7 +136,8 @@ def split_items(
                 at_hole = hole < hole_stop and hole_from[hole] < until
                 if at_cut and (not at_hole or cut_time[cut] <= hole_from[hole]):
                     time = max(cut_time[cut], now)
-                    if time > now or (first and cut_event[cut] == top):
+                    # After a hole, something must stand where it ends.
+                    if time > now or pending < hole or (first and cut_event[cut] == top):
                         owner[count], low[count], high[count] = top, now, time
                         while pending < hole:
                             hole_next[pending] = count
@@ -164,7 +165,7 @@ def split_items(
                     hole += 1
                 else:
                     break
-            if until > now or first:
+            if until > now or first or (finished and pending < hole):
                 owner[count], low[count], high[count] = top, now, until
                 while pending < hole:
                     hole_next[pending] = count

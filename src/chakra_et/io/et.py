@@ -32,9 +32,9 @@ _DEFAULT_METADATA = b"\x0a\x051.0.0"
 def _is_node(raw: bytes) -> bool:
     """Return True if a file's first message is a `Node`, not `GlobalMetadata`.
 
-    Fields 1 and 2 are in both. Field 1 decides by its wire type (id: varint; version: string). Without it, a field
-    that only a `Node` has decides. Field 2 alone is a metadata attribute if it repeats or parses as one with a name
-    and a value, else a node's name. An empty message is metadata.
+    Fields 1 and 2 are in both. Field 1 decides by its wire type (id: varint; version: string). Without it, a field that
+    only a `Node` has decides. Field 2 alone is a metadata attribute if it repeats or parses as one with a name, else a
+    node's name. An empty message is metadata.
     """
     try:
         node = proto.Node.FromString(raw)
@@ -49,7 +49,7 @@ def _is_node(raw: bytes) -> bool:
     fields = {field.name for field, _ in node.ListFields()}
     if fields - {"name"} or len(metadata.attr) != 1:
         return bool(fields - {"name"})
-    return not (metadata.attr[0].name and metadata.attr[0].WhichOneof("value"))
+    return not metadata.attr[0].name
 
 
 def message_spans(buf: npt.NDArray[np.uint8], path: str) -> npt.NDArray[np.int64]:

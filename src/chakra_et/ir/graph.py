@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from chakra_et.ir.arrays import list_values
+from chakra_et.ir.arrays import list_values, sorted_unique
 from chakra_et.ir.trace import Trace
 
 __all__ = ["DEPENDENCY_COLUMNS", "EdgeList", "Graph", "build_graph"]
@@ -95,7 +95,7 @@ def build_graph(trace: Trace, columns: Sequence[str] = DEPENDENCY_COLUMNS) -> Gr
     lost = dep < 0
     loops = dep == node
     keep = ~(lost | loops)
-    keys = np.unique(node[keep] * max(count, 1) + dep[keep])
+    keys = sorted_unique(node[keep] * max(count, 1) + dep[keep])
     rows = keys // max(count, 1)
     indptr = np.zeros(count + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=count), out=indptr[1:])

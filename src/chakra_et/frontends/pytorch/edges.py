@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from chakra_et.ir.arrays import list_series
+from chakra_et.ir.arrays import list_series, sorted_unique
 
 __all__ = ["ACTIVITY", "ANNOTATION_NODE", "CTRL", "DATA", "GAP", "ITEM", "SYNC", "EdgeBuffer", "dependency_columns"]
 
@@ -66,7 +66,7 @@ def dependency_columns(before: Int, after: Int, kind: npt.NDArray[np.int8], *, c
     columns = []
     for number, name in ((CTRL, "ctrl_deps"), (DATA, "data_deps"), (SYNC, "sync_deps")):
         chosen = kind == number
-        keys = np.unique(after[chosen] * count + before[chosen])
+        keys = sorted_unique(after[chosen] * count + before[chosen])
         rows = keys // max(count, 1)
         offsets = np.zeros(count + 1, np.int64)
         np.cumsum(np.bincount(rows, minlength=count), out=offsets[1:])

@@ -1,23 +1,29 @@
-"""Read a JSON file that is one huge array of small objects, in chunks, and repair what is safe to repair."""
+"""Read a JSON file that is one huge array of small objects into columns, and repair what is safe to repair.
+
+Fields are looked up in the text and copied to columns; no Python object is made for an array element.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
+import polars as pl
 
-from chakra_et._jit.json_scan import object_spans
+from chakra_et._jit.json_fields import attribute_spans, field_spans, gather, parse_integers
+from chakra_et._jit.json_scan import object_spans, parse_decimals
 from chakra_et.errors import FormatError
+from chakra_et.ir.arrays import string_series
 
-__all__ = ["ArrayFile", "open_array"]
+__all__ = ["ArrayFile", "JsonObjects", "open_array"]
 
-T = TypeVar("T")
-_CHUNK = 8192
+Int = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,67 +32,96 @@ class ArrayFile:
 
     Attributes:
         path: Name for messages.
-        text: The whole file.
+        text: The objects' text.
         header: The top-level keys beside the array.
-        spans: (start, end) positions of the objects, int64 [K] each.
+        spans: (start, end) positions of the objects in the text, int64 [K] each.
         repairs: What was wrong with the file and how it was read all the same.
     """
 
     path: str
     text: bytes
     header: dict[str, Any]
-    spans: tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.int64]]]
+    spans: tuple[Int, Int]
     repairs: list[str]
 
-    def chunks(self, decoder: msgspec.json.Decoder[list[T]], one: msgspec.json.Decoder[T]) -> Iterator[list[T]]:
-        """Decode the objects, some thousands at a time; an object that can't be decoded is dropped and noted.
-
-        Args:
-            decoder: Decodes a list of objects.
-            one: Decodes a single object; used for a chunk in which something is wrong.
-        """
-        starts, ends = self.spans
-        dropped = 0
-        for low in range(0, len(starts), _CHUNK):
-            high = min(low + _CHUNK, len(starts))
-            body = self.text[starts[low] : ends[high - 1]]
-            try:
-                yield decoder.decode(b"[" + body + b"]")
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                objects, lost = self._one_by_one(one, low, high)
-                dropped += lost
-                yield objects
-        if dropped:
-            self.repairs.append(f"{dropped} of {len(starts)} records could not be decoded and were dropped")
-
-    def _one_by_one(self, one: msgspec.json.Decoder[T], low: int, high: int) -> tuple[list[T], int]:
-        starts, ends = self.spans
-        objects: list[T] = []
-        lost = 0
-        for index in range(low, high):
-            raw = self.text[starts[index] : ends[index]]
-            for attempt in (_as_is, _clean_text):
-                try:
-                    objects.append(one.decode(attempt(raw)))
-                    break
-                except (msgspec.DecodeError, UnicodeDecodeError):
-                    continue
-            else:
-                lost += 1
-        return objects, lost
+    def objects(self) -> JsonObjects:
+        """Return the objects, to look fields up in."""
+        return JsonObjects(self.text, *self.spans)
 
 
-def _as_is(raw: bytes) -> bytes:
-    return raw
+class JsonObjects:
+    """Objects of a text, and the spans of their fields."""
+
+    def __init__(self, text: bytes, starts: Int, ends: Int) -> None:
+        self._text = text
+        self._buf = np.frombuffer(text, np.uint8)
+        self._starts = starts
+        self._ends = ends
+
+    def fields(self, keys: tuple[str, ...]) -> dict[str, tuple[Int, Int]]:
+        """Return begin and end of the values of some keys."""
+        return self._find(field_spans, keys, self._starts, self._ends)
+
+    def inside(self, span: tuple[Int, Int], keys: tuple[str, ...]) -> dict[str, tuple[Int, Int]]:
+        """Return the values of some keys of the objects at a field."""
+        return self._find(field_spans, keys, *span)
+
+    def attributes(self, span: tuple[Int, Int], names: tuple[str, ...]) -> dict[str, tuple[Int, Int]]:
+        """Return the values of some attributes of the attribute lists at a field."""
+        return self._find(attribute_spans, names, *span)
+
+    def picked(self, rows: Int) -> JsonObjects:
+        """Return some of the objects."""
+        return JsonObjects(self._text, self._starts[rows], self._ends[rows])
+
+    def _find(self, function: Any, keys: tuple[str, ...], starts: Int, ends: Int) -> dict[str, tuple[Int, Int]]:
+        raw = [key.encode() for key in keys]
+        offsets = np.zeros(len(raw) + 1, np.int64)
+        np.cumsum([len(key) for key in raw], out=offsets[1:])
+        begin, end = function(self._buf, starts, ends, np.frombuffer(b"".join(raw), np.uint8), offsets)
+        return {key: (begin[index], end[index]) for index, key in enumerate(keys)}
+
+    def integers(self, span: tuple[Int, Int], missing: int) -> pl.Series:
+        """Parse integers."""
+        return pl.Series(parse_integers(self._buf, *span, missing))
+
+    def decimals(self, span: tuple[Int, Int], digits: int) -> tuple[Int, bool]:
+        """Parse decimal numbers as integers scaled by ten to the `digits`; also return whether any had a fraction."""
+        offsets, data, _ = gather(self._buf, *span, True)
+        values, fractional, bad = parse_decimals(data, offsets, digits)
+        if bad:
+            raw = data.tobytes()
+            for row in np.flatnonzero((values == 0) & (span[0] >= 0)).tolist():
+                values[row] = _odd_number(raw[offsets[row] : offsets[row + 1]], digits)
+        return values, bool(fractional)
+
+    def texts(self, span: tuple[Int, Int], *, plain: bool) -> pl.Series:
+        """Copy values: JSON as it stands, or with `plain` the strings that it stands for; missing is empty."""
+        offsets, data, escaped = gather(self._buf, *span, plain)
+        try:
+            str(data.data, "utf-8")
+        except UnicodeDecodeError:
+            raw = data.tobytes()
+            return pl.Series([raw[a:b].decode("utf-8", "replace") for a, b in zip(offsets[:-1], offsets[1:], strict=True)])
+        texts = string_series("", offsets, data)
+        if not len(escaped):
+            return texts
+        return texts.scatter(escaped, [_unescape(texts[int(row)]) for row in escaped])
 
 
-def _clean_text(raw: bytes) -> bytes:
-    """Escape raw control characters, replace what isn't UTF-8, double stray backslashes, and turn NaN into null."""
-    text = raw.decode("utf-8", errors="replace")
-    text = re.sub(r'\\(?!["\\/bfnrtu])', r"\\\\", text)
-    text = re.sub(r"[\x00-\x1f]", " ", text)
-    text = re.sub(r"(?<=[:\[,\s])-?(?:NaN|Infinity|inf|nan)(?=[,\]}\s])", "null", text)
-    return text.encode()
+def _odd_number(text: bytes, digits: int) -> int:
+    try:
+        value = float(text) * 10**digits
+    except ValueError:
+        return 0
+    return round(value) if abs(value) < 9e18 else 0
+
+
+def _unescape(text: str) -> str:
+    try:
+        return str(msgspec.json.decode(f'"{text}"'))
+    except msgspec.DecodeError:
+        return text
 
 
 def open_array(path: str, text: bytes, key: str) -> ArrayFile:
@@ -100,6 +135,9 @@ def open_array(path: str, text: bytes, key: str) -> ArrayFile:
     Raises:
         FormatError: There is no such array.
     """
+    whole = _open_whole(path, text, key)
+    if whole is not None:
+        return whole
     begin = _array_begin(text, key)
     if begin < 0:
         raise FormatError(f'{path}: expected JSON with a "{key}" array, got {_glimpse(text)}; is this the right file?')
@@ -116,6 +154,19 @@ def open_array(path: str, text: bytes, key: str) -> ArrayFile:
         starts, ends = np.concatenate([starts, extra_starts]), np.concatenate([ends, extra_ends])
         more = _array_begin(text, key, stop) if closed else -1
     return ArrayFile(path, text, header, (starts, ends), repairs)
+
+
+def _open_whole(path: str, text: bytes, key: str) -> ArrayFile | None:
+    """Open a file that is one valid JSON document, the fast way; None if it isn't."""
+    try:
+        top = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        objects = msgspec.json.decode(top.pop(key), type=list[msgspec.Raw])
+        header = {name: msgspec.json.decode(value) for name, value in top.items()}
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, KeyError, RecursionError):
+        return None
+    ends = np.cumsum(np.array([memoryview(found).nbytes for found in objects], np.int64))
+    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]]) if len(ends) else ends
+    return ArrayFile(path, b"".join(objects), header, (starts, ends), [])
 
 
 def _array_begin(text: bytes, key: str, start: int = 0) -> int:

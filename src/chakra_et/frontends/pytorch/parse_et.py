@@ -6,67 +6,21 @@ the ``-chakra.0.0.4`` suffix. Nodes stand in completion order in the file; here 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
 import polars as pl
 
 from chakra_et.errors import FormatError
-from chakra_et.frontends.pytorch.json_array import open_array
+from chakra_et.frontends.pytorch.json_array import ArrayFile, open_array
 from chakra_et.ir.process_group import ProcessGroup
 
 __all__ = ["SCHEMAS", "HostTrace", "parse_et"]
 
 SCHEMAS = ("1.0.1", "1.0.2", "1.0.3", "1.0.4", "1.1.0", "1.1.1")
 _GROUPS = "## process_group:init ##"
-_EMPTY = msgspec.Raw(b"")
-
-
-class _Io(msgspec.Struct):
-    values: msgspec.Raw = _EMPTY
-    shapes: msgspec.Raw = _EMPTY
-    types: msgspec.Raw = _EMPTY
-    strides: msgspec.Raw = _EMPTY
-
-
-class _Attr(msgspec.Struct):
-    name: str
-    value: Any = None
-
-
-class _Node(msgspec.Struct):
-    id: int
-    name: str
-    ctrl_deps: int | list[int] | None = None
-    inputs: _Io = msgspec.field(default_factory=_Io)
-    outputs: _Io = msgspec.field(default_factory=_Io)
-    attrs: list[_Attr] = msgspec.field(default_factory=list)
-
-
-class _OldNode(msgspec.Struct):
-    id: int
-    name: str
-    parent: int = 0
-    rf_id: int = 0
-    fw_parent: int = 0
-    seq_id: int = -1
-    scope: int = 0
-    tid: int = 0
-    fw_tid: int = 0
-    op_schema: str = ""
-    inputs: msgspec.Raw = _EMPTY
-    input_shapes: msgspec.Raw = _EMPTY
-    input_types: msgspec.Raw = _EMPTY
-    outputs: msgspec.Raw = _EMPTY
-    output_shapes: msgspec.Raw = _EMPTY
-    output_types: msgspec.Raw = _EMPTY
-
-
 _NUMBERS = ("id", "parent", "rf_id", "fw_parent", "seq_id", "scope", "tid", "fw_tid")
-_IO = tuple(f"{side}_{part}" for side in ("input", "output") for part in ("values", "shapes", "types", "strides"))
 _EXTRA = (
     "kernel_backend",
     "kernel_file",
@@ -120,14 +74,14 @@ def parse_et(path: str, text: bytes) -> HostTrace:
     version = schema.split("-")[0]
     if version not in SCHEMAS:
         raise FormatError(f"{path}: expected a PyTorch execution trace of schema {', '.join(SCHEMAS)}, got {schema or 'none'!r}")
-    old = version == "1.0.1"
-    kind: Any = _OldNode if old else _Node
-    frame_of: Callable[[list[Any]], pl.DataFrame] = _old_frame if old else _frame
-    many, one = msgspec.json.Decoder(list[kind]), msgspec.json.Decoder(kind)
-    frames = [frame_of(nodes) for nodes in file.chunks(many, one) if nodes]
-    if not frames:
+    nodes = _old_nodes(file) if version == "1.0.1" else _nodes(file)
+    lost = int((nodes["id"] < 0).sum())
+    if lost:
+        file.repairs.append(f"{lost} of {nodes.height} nodes have no id and were dropped")
+        nodes = nodes.filter(pl.col("id") >= 0)
+    if not nodes.height:
         raise FormatError(f"{path}: expected nodes, got none; did the observer record anything?")
-    nodes = pl.concat(frames, how="diagonal", rechunk=True).sort("id", maintain_order=True)
+    nodes = nodes.sort("id", maintain_order=True)
     doubled = nodes.height - nodes["id"].n_unique()
     if doubled:
         file.repairs.append(f"{doubled} nodes repeat an id; the first of each was kept")
@@ -135,74 +89,40 @@ def parse_et(path: str, text: bytes) -> HostTrace:
     return HostTrace(path, schema, nodes, _groups(nodes), tuple(file.repairs), file.header)
 
 
-def _text(raws: list[msgspec.Raw]) -> pl.Series:
-    return pl.Series([bytes(raw) for raw in raws], dtype=pl.Binary).cast(pl.String, strict=False)
+_SIDES = ("input", "output")
+_PARTS = ("values", "shapes", "types", "strides")
+_MISSING = {"seq_id": -1, "id": -1}
 
 
-def _parent(value: int | list[int] | None) -> int:
-    if isinstance(value, int):
-        return value
-    return value[0] if value else 0
+def _nodes(file: ArrayFile) -> pl.DataFrame:
+    objects = file.objects()
+    top = objects.fields(("id", "name", "ctrl_deps", "inputs", "outputs", "attrs"))
+    attributes = objects.attributes(top["attrs"], (*_NUMBERS[2:], "op_schema", *_EXTRA))
+    spans = {"id": top["id"], "parent": top["ctrl_deps"], **attributes}
+    columns = {name: objects.integers(spans[name], _MISSING.get(name, 0)) for name in _NUMBERS}
+    columns["name"] = objects.texts(top["name"], plain=True)
+    columns["op_schema"] = objects.texts(attributes["op_schema"], plain=True)
+    for side in _SIDES:
+        parts = objects.inside(top[f"{side}s"], _PARTS)
+        columns |= {f"{side}_{part}": objects.texts(parts[part], plain=False) for part in _PARTS}
+    for name in _EXTRA:
+        if (attributes[name][0] >= 0).any():
+            texts = objects.texts(attributes[name], plain=True)
+            columns[name] = pl.select(pl.when(texts.str.len_bytes() > 0).then(texts)).to_series()
+    return pl.DataFrame(columns)
 
 
-def _frame(nodes: list[_Node]) -> pl.DataFrame:
-    columns: dict[str, list[Any]] = {name: [] for name in _NUMBERS[2:]}
-    columns["op_schema"] = []
-    known = set(columns)
-    extra: dict[str, dict[int, str]] = {}
-    for row, node in enumerate(nodes):
-        found: dict[str, Any] = {attr.name: attr.value for attr in node.attrs}
-        for name in known:
-            columns[name].append(found.pop(name, None))
-        for name in found.keys() & _EXTRA:
-            if found[name] not in ("", None):
-                extra.setdefault(name, {})[row] = str(found[name])
-    missing = {"seq_id": -1}
-    data: dict[str, Any] = {
-        "id": [node.id for node in nodes],
-        "parent": [_parent(node.ctrl_deps) for node in nodes],
-        **{name: [missing.get(name, 0) if v is None else v for v in columns[name]] for name in _NUMBERS[2:]},
-    }
-    return pl.DataFrame(
-        {
-            **{name: pl.Series(_fit(values), dtype=pl.Int64) for name, values in data.items()},
-            "name": pl.Series([node.name for node in nodes], dtype=pl.String),
-            "op_schema": pl.Series([str(v or "") for v in columns["op_schema"]], dtype=pl.String),
-            **{
-                f"{side}_{part}": _text([getattr(getattr(node, f"{side}s"), part) for node in nodes])
-                for side in ("input", "output")
-                for part in ("values", "shapes", "types", "strides")
-            },
-            **{
-                name: pl.Series([rows.get(row) for row in range(len(nodes))], dtype=pl.String) for name, rows in extra.items()
-            },
-        }
-    )
-
-
-def _fit(values: list[Any]) -> list[int]:
-    """Wrap what doesn't fit int64 (uint64 thread ids, -1 written as 2^64-1)."""
-    return [value if -(2**63) <= value < 2**63 else value - 2**64 for value in map(int, values)]
-
-
-def _old_frame(nodes: list[_OldNode]) -> pl.DataFrame:
-    names = {"values": "{}s", "shapes": "{}_shapes", "types": "{}_types"}
-    return pl.DataFrame(
-        {
-            **{
-                name: pl.Series(_fit([getattr(node, name) for node in nodes]), dtype=pl.Int64) for name in _NUMBERS
-            },
-            "name": pl.Series([node.name for node in nodes], dtype=pl.String),
-            "op_schema": pl.Series([node.op_schema for node in nodes], dtype=pl.String),
-            **{
-                f"{side}_{part}": _text([getattr(node, pattern.format(side)) for node in nodes])
-                for side in ("input", "output")
-                for part, pattern in names.items()
-            },
-            "input_strides": pl.Series([""] * len(nodes), dtype=pl.String),
-            "output_strides": pl.Series([""] * len(nodes), dtype=pl.String),
-        }
-    )
+def _old_nodes(file: ArrayFile) -> pl.DataFrame:
+    objects = file.objects()
+    patterns = {"values": "{}s", "shapes": "{}_shapes", "types": "{}_types"}
+    keys = {f"{side}_{part}": pattern.format(side) for side in _SIDES for part, pattern in patterns.items()}
+    top = objects.fields((*_NUMBERS, "name", "op_schema", *keys.values()))
+    columns = {name: objects.integers(top[name], _MISSING.get(name, 0)) for name in _NUMBERS}
+    columns["name"] = objects.texts(top["name"], plain=True)
+    columns["op_schema"] = objects.texts(top["op_schema"], plain=True)
+    columns |= {column: objects.texts(top[key], plain=False) for column, key in keys.items()}
+    empty = pl.Series("", [""], dtype=pl.String).new_from_index(0, len(columns["id"]))
+    return pl.DataFrame({**columns, "input_strides": empty, "output_strides": empty})
 
 
 def _groups(nodes: pl.DataFrame) -> tuple[ProcessGroup, ...]:
