@@ -1,12 +1,12 @@
 """The exception tree.
 
-    ChakraError                 anything this package refuses; catch this one
-    ├── InputError              a file or directory can't be read as what it should be
-    │   ├── FormatError         bytes don't follow the format (corrupt, truncated, hostile)
-    │   └── MismatchError       two inputs don't belong together (other run, other rank)
-    ├── TraceError              a trace breaks a rule of the data model (dangling edge, cycle, column type)
-    ├── OutputError             an output can't be written (exists, no permission)
-    └── MissingExtraError       an optional dependency isn't installed
+ChakraError                 anything this package refuses; catch this one
+├── InputError              a file or directory can't be read as what it should be
+│   ├── FormatError         bytes don't follow the format (corrupt, truncated, hostile)
+│   └── MismatchError       two inputs don't belong together (other run, other rank)
+├── TraceError              a trace breaks a rule of the data model (dangling edge, cycle, column type)
+├── OutputError             an output can't be written (exists, no permission)
+└── MissingExtraError       an optional dependency isn't installed
 """
 
 from __future__ import annotations

@@ -64,6 +64,68 @@ def nest(thread: Int, start: Int, end: Int, tolerance: int) -> tuple[Int, Int, I
     return parent, low, high, overlaps
 
 
+# Where a thread's split stands: number of items, items before the thread, current time, next cut, next hole, first hole that
+# no item follows yet.
+_COUNT, _BASE, _NOW, _CUT, _HOLE, _PENDING = range(6)
+
+
+@njit(cache=True, nogil=True)
+def _emit(state: Int, owner: Int, low: Int, high: Int, opened: Bool, hole_next: Int, top: int, until: int) -> None:
+    """Add an item from the current time to `until`."""
+    count = state[_COUNT]
+    owner[count], low[count], high[count] = top, state[_NOW], until
+    while state[_PENDING] < state[_HOLE]:
+        hole_next[state[_PENDING]] = count
+        state[_PENDING] += 1
+    state[_COUNT] = count + 1
+    state[_NOW] = until
+    if top >= 0:
+        opened[top] = True
+
+
+@njit(cache=True, nogil=True)
+def _advance(
+    state: Int,
+    owner: Int,
+    low: Int,
+    high: Int,
+    opened: Bool,
+    cuts: tuple[Int, Int, Int, int],
+    holes: tuple[Int, Int, Int, Int, int],
+    top: int,
+    until: int,
+    last: bool,
+) -> None:
+    """Add the items of one stretch of time that belongs to `top`, split at the cuts and holes in it."""
+    cut_time, cut_event, cut_item, cut_stop = cuts
+    hole_from, hole_to, hole_prev, hole_next, hole_stop = holes
+    while True:
+        first = top >= 0 and not opened[top]
+        cut, hole = state[_CUT], state[_HOLE]
+        own = first and cut < cut_stop and cut_event[cut] == top
+        at_cut = cut < cut_stop and (cut_time[cut] < until or (own and cut_time[cut] <= until))
+        at_hole = hole < hole_stop and hole_from[hole] < until
+        if at_cut and (not at_hole or cut_time[cut] <= hole_from[hole]):
+            time = max(cut_time[cut], state[_NOW])
+            # After a hole, something must stand where it ends.
+            if time > state[_NOW] or state[_PENDING] < hole or own:
+                _emit(state, owner, low, high, opened, hole_next, top, time)
+            cut_item[cut] = state[_COUNT] - 1 if state[_COUNT] > state[_BASE] else -1
+            state[_CUT] += 1
+        elif at_hole:
+            time = max(hole_from[hole], state[_NOW])
+            if time > state[_NOW] or first:
+                _emit(state, owner, low, high, opened, hole_next, top, time)
+            hole_prev[hole] = state[_COUNT] - 1 if state[_COUNT] > state[_BASE] else -1
+            state[_NOW] = max(time, min(hole_to[hole], until))
+            state[_HOLE] += 1
+        else:
+            break
+    first = top >= 0 and not opened[top]
+    if until > state[_NOW] or first or (last and state[_PENDING] < state[_HOLE]):
+        _emit(state, owner, low, high, opened, hole_next, top, until)
+
+
 @njit(cache=True, nogil=True)
 def split_items(
     bounds: Int,
@@ -100,88 +162,34 @@ def split_items(
     """
     threads = len(bounds) - 1
     capacity = 2 * len(start) + 2 * len(cut_time) + 3 * len(hole_from) + 2 * threads + 8
-    owner = np.empty(capacity, np.int64)
-    low = np.empty(capacity, np.int64)
-    high = np.empty(capacity, np.int64)
+    owner, low, high = np.empty(capacity, np.int64), np.empty(capacity, np.int64), np.empty(capacity, np.int64)
     item_bounds = np.zeros(threads + 1, np.int64)
     cut_item = np.full(len(cut_time), -1, np.int64)
-    hole_prev = np.full(len(hole_from), -1, np.int64)
-    hole_next = np.full(len(hole_from), -1, np.int64)
+    hole_prev, hole_next = np.full(len(hole_from), -1, np.int64), np.full(len(hole_from), -1, np.int64)
     opened = np.zeros(len(start), np.bool_)
     stack = np.empty(len(start) + 1, np.int64)
-    count = 0
+    state = np.zeros(6, np.int64)
     for thread in range(threads):
-        base = count
-        now = origin[thread]
-        depth = 0
-        cut, cut_stop = cut_bounds[thread], cut_bounds[thread + 1]
-        hole, hole_stop = hole_bounds[thread], hole_bounds[thread + 1]
-        pending = hole
-        event, stop = bounds[thread], bounds[thread + 1]
-        finished = False
-        while not finished:
-            # The next boundary: the top event ends, or the next event starts, or the thread ends.
+        state[_BASE], state[_NOW] = state[_COUNT], origin[thread]
+        state[_CUT], state[_HOLE], state[_PENDING] = cut_bounds[thread], hole_bounds[thread], hole_bounds[thread]
+        cuts = (cut_time, cut_event, cut_item, cut_bounds[thread + 1])
+        holes = (hole_from, hole_to, hole_prev, hole_next, hole_bounds[thread + 1])
+        event, stop, depth, done = bounds[thread], bounds[thread + 1], 0, False
+        while not done:
+            # The next boundary: the next event starts, or the top event ends, or the thread ends.
             top = stack[depth - 1] if depth > 0 else -1
             opens = event < stop and (top < 0 or start[event] < end[top] or end[event] <= end[top])
-            if opens:
-                until = max(start[event], now)
-            elif top >= 0:
-                until = max(end[top], now)
-            else:
-                until = max(origin[threads + thread], now)
-                finished = True
-            first = top >= 0 and not opened[top]
-            while True:
-                at_cut = cut < cut_stop and (cut_time[cut] < until or (first and cut_event[cut] == top and cut_time[cut] <= until))
-                at_hole = hole < hole_stop and hole_from[hole] < until
-                if at_cut and (not at_hole or cut_time[cut] <= hole_from[hole]):
-                    time = max(cut_time[cut], now)
-                    # After a hole, something must stand where it ends.
-                    if time > now or pending < hole or (first and cut_event[cut] == top):
-                        owner[count], low[count], high[count] = top, now, time
-                        while pending < hole:
-                            hole_next[pending] = count
-                            pending += 1
-                        count += 1
-                        if top >= 0:
-                            opened[top] = True
-                        first = False
-                        now = time
-                    cut_item[cut] = count - 1 if count > base else -1
-                    cut += 1
-                elif at_hole:
-                    time = max(hole_from[hole], now)
-                    if time > now or first:
-                        owner[count], low[count], high[count] = top, now, time
-                        while pending < hole:
-                            hole_next[pending] = count
-                            pending += 1
-                        count += 1
-                        if top >= 0:
-                            opened[top] = True
-                        first = False
-                    hole_prev[hole] = count - 1 if count > base else -1
-                    now = max(time, min(hole_to[hole], until))
-                    hole += 1
-                else:
-                    break
-            if until > now or first or (finished and pending < hole):
-                owner[count], low[count], high[count] = top, now, until
-                while pending < hole:
-                    hole_next[pending] = count
-                    pending += 1
-                count += 1
-                if top >= 0:
-                    opened[top] = True
-                now = until
+            done = not opens and top < 0
+            until = start[event] if opens else end[top] if top >= 0 else origin[threads + thread]
+            _advance(state, owner, low, high, opened, cuts, holes, top, max(until, state[_NOW]), done)
             if opens:
                 stack[depth] = event
                 depth += 1
                 event += 1
             elif top >= 0:
                 depth -= 1
-        while cut < cut_stop:
-            cut_item[cut] = count - 1 if count > base else -1
-            cut += 1
-        item_bounds[thread + 1] = count
+        for cut in range(state[_CUT], cut_bounds[thread + 1]):
+            cut_item[cut] = state[_COUNT] - 1 if state[_COUNT] > state[_BASE] else -1
+        item_bounds[thread + 1] = state[_COUNT]
+    count = state[_COUNT]
     return owner[:count].copy(), low[:count].copy(), high[:count].copy(), item_bounds, cut_item, hole_prev, hole_next

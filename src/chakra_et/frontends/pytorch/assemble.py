@@ -14,7 +14,7 @@ import polars as pl
 from chakra_et._jit.schedule import schedule
 from chakra_et.frontends.pytorch.activities import HOST_COMMUNICATION, Activities
 from chakra_et.frontends.pytorch.communication import CommColumns
-from chakra_et.frontends.pytorch.edges import dependency_columns
+from chakra_et.frontends.pytorch.edges import DATA, dependency_columns
 from chakra_et.frontends.pytorch.graph import RankGraph
 from chakra_et.frontends.pytorch.names import copy_kind
 from chakra_et.frontends.pytorch.parse_kineto import OPERATOR
@@ -26,6 +26,7 @@ from chakra_et.ir.enums import NodeType
 __all__ = ["assemble"]
 
 Int = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
 
 
 def assemble(
@@ -54,7 +55,7 @@ def assemble(
     count = sum(sizes)
     start = np.concatenate([items.start, activities.start, gaps.start, timeline.start[items.annotations]])
     end = np.concatenate([items.end, graph.activity_end, gaps.end, timeline.start[items.annotations]])
-    before, after, kind, inferred = graph.edges.numbered(sizes)
+    before, after, kind, inferred = _acyclic(*graph.edges.numbered(sizes), end - start)
     order = _time_order(before, after, start, end)
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
@@ -86,13 +87,36 @@ def assemble(
     return nodes.select(pl.col(name).cast(SCHEMA[name]) for name in present), int(inferred.sum())
 
 
+def _topological(before: Int, after: Int, duration: Int) -> Int:
+    """Return the nodes in dependency order; those on or behind a cycle are left out."""
+    order = np.argsort(after, kind="stable")
+    indptr = np.zeros(len(duration) + 1, np.int64)
+    np.cumsum(np.bincount(after, minlength=len(duration)), out=indptr[1:])
+    return schedule(indptr, before[order], duration)[2]
+
+
+def _acyclic(
+    before: Int, after: Int, kind: npt.NDArray[np.int8], inferred: Bool, duration: Int
+) -> tuple[Int, Int, npt.NDArray[np.int8], Bool]:
+    """Take edges out of cycles: data edges first, then inferred ones.
+
+    Every edge points forward in time, so only nodes without length, at one instant of a coarse clock, can form a cycle.
+    """
+    for only_data in (True, False):
+        doubtful = kind == DATA if only_data else inferred
+        reached = np.zeros(len(duration), np.bool_)
+        reached[_topological(before, after, duration)] = True
+        if reached.all():
+            break
+        keep = reached[before] | reached[after] | ~doubtful
+        before, after, kind, inferred = before[keep], after[keep], kind[keep], inferred[keep]
+    return before, after, kind, inferred
+
+
 def _time_order(before: Int, after: Int, start: Int, end: Int) -> Int:
     """Return the nodes by recorded start, and where those are equal in dependency order."""
     count = len(start)
-    keys = np.argsort(after, kind="stable")
-    indptr = np.zeros(count + 1, np.int64)
-    np.cumsum(np.bincount(after, minlength=count), out=indptr[1:])
-    _, _, topological = schedule(indptr, before[keys], end - start)
+    topological = _topological(before, after, end - start)
     rank = np.full(count, count, np.int64)
     rank[topological] = np.arange(len(topological))
     return np.lexsort((rank, start))

@@ -35,7 +35,9 @@ def tensor_pairs(host: HostTrace, joined: Int, timeline: HostTimeline) -> tuple[
     keys = before * count + after
     caller = timeline.parent[after]
     implied = (caller >= 0) & np.isin(before * count + caller, keys)
-    return before[~implied], after[~implied]
+    # Clocks of whole microseconds give children that begin and end with their caller: not its producers.
+    keep = ~implied & ((timeline.thread[before] != timeline.thread[after]) | (before < after)) & (before != caller)
+    return before[keep], after[keep]
 
 
 def flow_pairs(flows: pl.DataFrame, timeline: HostTimeline) -> tuple[Int, Int]:

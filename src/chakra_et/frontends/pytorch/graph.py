@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from chakra_et._jit.lanes import lane_order
 from chakra_et.frontends.pytorch.activities import HOST_COMMUNICATION, Activities
-from chakra_et.frontends.pytorch.calls import ASYNC_COPY, BLOCKING_COPY, LaunchLog, call_roles, find_graph_launches
+from chakra_et.frontends.pytorch.calls import ASYNC_COPY, BLOCKING_COPY
+from chakra_et.frontends.pytorch.device_view import DeviceView, view_device
 from chakra_et.frontends.pytorch.edges import ACTIVITY, CTRL, GAP, ITEM, SYNC, EdgeBuffer
 from chakra_et.frontends.pytorch.host_items import HostItems, split_host_items
 from chakra_et.frontends.pytorch.parse_kineto import KinetoProfile
@@ -93,43 +94,26 @@ def build_rank_graph(
         data_pairs: Host events whose data others use, and those others: int64 [E] each.
     """
     window = _window(timeline, activities)
-    device = activities.kind != HOST_COMMUNICATION
-    device_launcher = np.where(device, activities.launcher, -1)
     indptr, preds, end, snapped, overlapping = lane_order(
         activities.lane, activities.start, activities.end, profile.resolution_ns
     )
-    roles = call_roles(timeline)
-    log = LaunchLog.build(
-        np.where(device, activities.lane, -1), activities.start, _at(timeline.start, device_launcher)
-    )
-    graphs = find_graph_launches(device_launcher, activities.lane, activities.start)
-    mates = {last: [mate for mate in graph.lasts if mate != last] for graph in graphs for last in graph.lasts}
-    shared = {"lane": activities.lane, "start": activities.start, "end": end, "log": log, "lanes": activities.lanes, "mates": mates}
-    waits = find_stream_waits(
-        timeline, roles, device_launcher, communication=activities.communication, syncs=profile.syncs,
-        resolution_ns=profile.resolution_ns, **shared,
-    )  # fmt: skip
-    order_graph_launches(waits, timeline, graphs, lane=activities.lane, start=activities.start, end=end, log=log)
-    source, target = np.array(waits.source, np.int64), np.array(waits.target, np.int64)
-    np.minimum.at(end, source, activities.start[target])
+    device = view_device(profile, timeline, activities, end)
+    waits = find_stream_waits(timeline, device)
+    order_graph_launches(waits, timeline, device)
+    # Within the clock's resolution, what was waited for ended when the waiting began.
+    np.minimum.at(end, np.array(waits.source, np.int64), activities.start[np.array(waits.target, np.int64)])
     holes = Holes()
-    find_host_waits(
-        holes, timeline, roles, device_launcher, may_block=activities.may_block, syncs=profile.syncs,
-        resolution_ns=profile.resolution_ns, **shared,
-    )  # fmt: skip
-    queue_length = find_queue_waits(holes, timeline, device_launcher, end)
+    find_host_waits(holes, timeline, device)
+    queue_length = find_queue_waits(holes, timeline, device)
     unseen = _find_pauses_for(holes, timeline, activities, window, end, (indptr, preds), is_async)
-    follows = np.full(len(activities), -1, np.int64)
-    np.maximum.at(follows, np.repeat(np.arange(len(activities)), np.diff(indptr)), end[preds])
-    np.maximum.at(follows, target, end[source])
-    np.maximum.at(follows, np.array(waits.graph_target, np.int64), end[np.array(waits.graph_source, np.int64)])
-    launch = _launch_points(timeline, activities, roles, holes, follows)
+    follows = _follow_ends(len(activities), (indptr, preds), waits, end)
+    launch = _launch_points(timeline, activities, device.roles, holes, follows)
     edges = EdgeBuffer()
     items = split_host_items(
         timeline, holes, data_pairs, edges, launcher=activities.launcher, launch=launch, window=window
     )
     starts, latencies = _explain(timeline, activities, items, follows, window)
-    if _find_more_waits(waits, activities, starts, follows, end, latencies, device):
+    if _find_more_waits(waits, device, starts, follows, latencies):
         starts, latencies = _explain(timeline, activities, items, follows, window)
     gaps = _tie_activities(edges, activities, items, starts, follows, (indptr, preds), waits)
     counts = {
@@ -141,6 +125,16 @@ def build_rank_graph(
         "queue_length": queue_length,
     }
     return RankGraph(items, end, gaps, edges, window, latencies, counts)
+
+
+def _follow_ends(count: int, lane_preds: tuple[Int, Int], waits: StreamWaits, end: Int) -> Int:
+    """Return the latest end of what each activity follows, -1 if it follows nothing, int64 [A]."""
+    follows = np.full(count, -1, np.int64)
+    indptr, preds = lane_preds
+    np.maximum.at(follows, np.repeat(np.arange(count), np.diff(indptr)), end[preds])
+    for source, target in ((waits.source, waits.target), (waits.graph_source, waits.graph_target)):
+        np.maximum.at(follows, np.array(target, np.int64), end[np.array(source, np.int64)])
+    return follows
 
 
 def _at(values: Int, index: Int) -> Int:
@@ -246,26 +240,17 @@ def _busy_until(activities: Activities) -> Int:
 
 
 def _find_more_waits(
-    waits: StreamWaits,
-    activities: Activities,
-    starts: Starts,
-    follows: Int,
-    end: Int,
-    latencies: dict[str, Latencies],
-    device: Bool,
+    waits: StreamWaits, device: DeviceView, starts: Starts, follows: Int, latencies: dict[str, Latencies]
 ) -> bool:
     """Explain late starts of device activities by other lanes' ends; `follows` is updated where that worked."""
     typical = latencies.get("device")
     if typical is None:
         return False
     tolerance = max(typical.gap_p95, 1000)
-    late = np.flatnonzero(device & (starts.unexplained > tolerance))
-    lane = np.where(device, activities.lane, -1)
-    find_timed_waits(
-        waits, late, starts.unexplained, lane=lane, start=activities.start, end=end, tolerance_ns=tolerance
-    )
+    late = np.flatnonzero((device.lane >= 0) & (starts.unexplained > tolerance))
+    find_timed_waits(waits, device, late, starts.unexplained, tolerance_ns=tolerance)
     source, target = np.array(waits.timed_source, np.int64), np.array(waits.timed_target, np.int64)
-    np.maximum.at(follows, target, end[source])
+    np.maximum.at(follows, target, device.end[source])
     return len(source) > 0
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from chakra_et.frontends.pytorch.device_view import DeviceView
 from chakra_et.frontends.pytorch.timeline import HostTimeline
 from chakra_et.frontends.pytorch.waits import Holes
 
@@ -22,18 +23,18 @@ _MARGIN_NS = 10_000
 _SHORTEST = 4
 
 
-def find_queue_waits(holes: Holes, timeline: HostTimeline, launcher: Int, end: Int) -> int:
+def find_queue_waits(holes: Holes, timeline: HostTimeline, device: DeviceView) -> int:
     """Find the waits of launches for room in the queue, all of them inferred.
 
     Args:
         holes: Receives the waits.
         timeline: Host events.
-        launcher: int64 [A], the runtime call that launched each activity, -1 unknown.
-        end: int64 [A], ns.
+        device: Device activities.
 
     Returns:
         The queue's length in launches, 0 if no call shows it.
     """
+    launcher, end = device.launcher, device.end
     known = np.flatnonzero(launcher >= 0)
     if not len(known):
         return 0

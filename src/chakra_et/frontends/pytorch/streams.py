@@ -9,14 +9,14 @@ candidates, and an edge that they contradict is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from chakra_et.frontends.pytorch.calls import RECORD, WAIT, GraphLaunch, LaunchLog
+from chakra_et.frontends.pytorch.calls import RECORD, WAIT
+from chakra_et.frontends.pytorch.device_view import DeviceView
 from chakra_et.frontends.pytorch.timeline import HostTimeline
 
 __all__ = ["StreamWaits", "find_stream_waits", "find_timed_waits", "order_graph_launches"]
@@ -49,17 +49,6 @@ class StreamWaits:
     contradicting: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Device:
-    lane: Int
-    start: Int
-    end: Int
-    log: LaunchLog
-    communication: npt.NDArray[np.bool_]
-    mates: Mapping[int, Sequence[int]]
-    resolution_ns: int
-
-
 @dataclass(slots=True)
 class _Record:
     time: int
@@ -69,52 +58,15 @@ class _Record:
     waited: bool = False
 
 
-def find_stream_waits(
-    timeline: HostTimeline,
-    roles: npt.NDArray[np.int8],
-    launcher: Int,
-    *,
-    lane: Int,
-    start: Int,
-    end: Int,
-    log: LaunchLog,
-    communication: npt.NDArray[np.bool_],
-    mates: Mapping[int, Sequence[int]],
-    syncs: pl.DataFrame,
-    lanes: dict[tuple[int, int], int],
-    resolution_ns: int,
-) -> StreamWaits:
-    """Find the waits of streams for each other.
-
-    Args:
-        timeline: Host events.
-        roles: int8 [E], from `call_roles`.
-        launcher: int64 [A], the runtime call that launched each activity, -1 unknown.
-        lane: int64 [A].
-        start: int64 [A], ns.
-        end: int64 [A], ns.
-        log: Launch order of the lanes.
-        communication: bool [A], true for communication kernels.
-        mates: For the last activity of a graph launch on a lane, those on its other lanes: a record after the graph is after all.
-        syncs: `KinetoProfile.syncs`.
-        lanes: Lane of each (device, stream).
-        resolution_ns: Clock resolution.
-    """
-    device = _Device(lane, start, end, log, communication, mates, resolution_ns)
-    records = syncs.filter(pl.col("sync_kind") == "Stream Wait Event")
-    if records.height:
-        return _read(timeline, roles, records, lanes, device)
-    return _infer(timeline, roles, launcher, device)
+def find_stream_waits(timeline: HostTimeline, device: DeviceView) -> StreamWaits:
+    """Find the waits of streams for each other: read from records if the profile has any, else inferred."""
+    records = device.syncs.filter(pl.col("sync_kind") == "Stream Wait Event")
+    return _read(timeline, records, device) if records.height else _infer(timeline, device)
 
 
-def _read(
-    timeline: HostTimeline,
-    roles: npt.NDArray[np.int8],
-    records: pl.DataFrame,
-    lanes: dict[tuple[int, int], int],
-    device: _Device,
-) -> StreamWaits:
+def _read(timeline: HostTimeline, records: pl.DataFrame, device: DeviceView) -> StreamWaits:
     waits = StreamWaits()
+    roles, lanes = device.roles, device.lanes
     calls = np.flatnonzero((roles == WAIT) | (roles == RECORD))
     when = dict(zip(timeline.frame["correlation"].to_numpy()[calls].tolist(), timeline.start[calls].tolist(), strict=True))
     record_times = np.sort(timeline.start[roles == RECORD])
@@ -132,7 +84,7 @@ def _read(
     return waits
 
 
-def _add(waits: StreamWaits, device: _Device, source: int, target: int) -> bool:
+def _add(waits: StreamWaits, device: DeviceView, source: int, target: int) -> bool:
     if source < 0 or target < 0 or source == target:
         return False
     if device.end[source] > device.start[target] + device.resolution_ns:
@@ -145,8 +97,9 @@ def _add(waits: StreamWaits, device: _Device, source: int, target: int) -> bool:
     return True
 
 
-def _infer(timeline: HostTimeline, roles: npt.NDArray[np.int8], launcher: Int, device: _Device) -> StreamWaits:
+def _infer(timeline: HostTimeline, device: DeviceView) -> StreamWaits:
     waits = StreamWaits(inferred=True)
+    roles, launcher = device.roles, device.launcher
     if len(device.log.time) < 2:
         return waits
     launched = np.flatnonzero(launcher >= 0)
@@ -180,7 +133,7 @@ class _Thread:
     pending: list[tuple[int, _Record | None]] = field(default_factory=list)
     counts: dict[int, int] = field(default_factory=dict)
 
-    def on_record(self, time: int, device: _Device, open_works: list[_Record]) -> None:
+    def on_record(self, time: int, device: DeviceView, open_works: list[_Record]) -> None:
         lane = int(device.lane[self.last]) if self.last >= 0 else -1
         closes = self.last >= 0 and self.launched_since and bool(device.communication[self.last])
         self.fresh_record = _Record(time, lane, self.last, closes)
@@ -194,7 +147,7 @@ class _Thread:
             fresh = None
         self.pending.append((time, fresh))
 
-    def on_launch(self, activity: int, device: _Device, waits: StreamWaits, open_works: list[_Record]) -> None:
+    def on_launch(self, activity: int, device: DeviceView, waits: StreamWaits, open_works: list[_Record]) -> None:
         lane = int(device.lane[activity])
         for time, record in self.pending:
             if record is None:
@@ -206,7 +159,7 @@ class _Thread:
         self.launched_since = True
         self.counts[lane] = self.counts.get(lane, 0) + 1
 
-    def _join_stream(self, activity: int, record: _Record, device: _Device, waits: StreamWaits) -> None:
+    def _join_stream(self, activity: int, record: _Record, device: DeviceView, waits: StreamWaits) -> None:
         lane = int(device.lane[activity])
         source = device.log.last_before(record.lane, record.time) if record.lane >= 0 and record.lane != lane else -1
         fits = source >= 0 and device.end[source] <= device.start[activity] + device.resolution_ns
@@ -222,7 +175,7 @@ class _Thread:
         _add(waits, device, source, activity)
 
     def _join_work(
-        self, activity: int, time: int, device: _Device, waits: StreamWaits, open_works: list[_Record]
+        self, activity: int, time: int, device: DeviceView, waits: StreamWaits, open_works: list[_Record]
     ) -> None:
         lane = int(device.lane[activity])
         limit = device.start[activity] + device.resolution_ns
@@ -237,9 +190,7 @@ class _Thread:
             waits.contradicting += 1
 
 
-def find_timed_waits(
-    waits: StreamWaits, late: Int, unexplained: Int, *, lane: Int, start: Int, end: Int, tolerance_ns: int
-) -> None:
+def find_timed_waits(waits: StreamWaits, device: DeviceView, late: Int, unexplained: Int, *, tolerance_ns: int) -> None:
     """Explain late starts by times alone: work on another lane that ended right before was what they waited for.
 
     How soon before is a matter of proportion: an event wait takes some 20 us on AMD, so up to a twentieth of the time to explain is
@@ -247,15 +198,14 @@ def find_timed_waits(
 
     Args:
         waits: Receives the edges.
+        device: Device activities.
         late: int64 [K], activities whose start nothing explains so far.
         unexplained: int64 [A], ns, time to explain.
-        lane: int64 [A].
-        start: int64 [A], ns.
-        end: int64 [A], ns.
         tolerance_ns: What is accepted in any case.
     """
-    order = np.argsort(end, kind="stable")
-    ends = end[order]
+    lane, start = device.lane, device.start
+    order = np.argsort(device.end, kind="stable")
+    ends = device.end[order]
     for activity in late.tolist():
         reach = max(tolerance_ns, min(50_000, int(unexplained[activity]) // 20))
         slot = int(np.searchsorted(ends, start[activity], side="right")) - 1
@@ -268,31 +218,25 @@ def find_timed_waits(
             slot -= 1
 
 
-def order_graph_launches(
-    waits: StreamWaits, timeline: HostTimeline, graphs: Sequence[GraphLaunch], *, lane: Int, start: Int, end: Int, log: LaunchLog
-) -> None:
+def order_graph_launches(waits: StreamWaits, timeline: HostTimeline, device: DeviceView) -> None:
     """Order graph launches that use several lanes: a graph begins after the work before it, and work after it waits for all of it.
 
     Args:
         waits: Receives the edges.
         timeline: Host events.
-        graphs: The launches.
-        lane: int64 [A].
-        start: int64 [A], ns.
-        end: int64 [A], ns.
-        log: Launch order of the lanes.
+        device: Device activities.
     """
-    for graph in graphs:
+    for graph in device.graphs:
         launched, returned = int(timeline.start[graph.call]), int(timeline.end[graph.call])
         lanes = range(len(graph.firsts))
         for one, other in ((one, other) for one in lanes for other in lanes if one != other):
-            before = log.last_before(int(lane[graph.firsts[other]]), launched)
-            after = log.first_from(int(lane[graph.lasts[other]]), returned)
-            _order(waits, before, graph.firsts[one], start, end)
-            _order(waits, graph.lasts[one], after, start, end)
+            before = device.log.last_before(int(device.lane[graph.firsts[other]]), launched)
+            after = device.log.first_from(int(device.lane[graph.lasts[other]]), returned)
+            _order(waits, before, graph.firsts[one], device)
+            _order(waits, graph.lasts[one], after, device)
 
 
-def _order(waits: StreamWaits, source: int, target: int, start: Int, end: Int) -> None:
-    if source >= 0 and target >= 0 and end[source] <= start[target]:
+def _order(waits: StreamWaits, source: int, target: int, device: DeviceView) -> None:
+    if source >= 0 and target >= 0 and device.end[source] <= device.start[target]:
         waits.graph_source.append(source)
         waits.graph_target.append(target)

@@ -6,14 +6,13 @@ it. What can't be read from the profile is inferred from the times and marked so
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
-from chakra_et.frontends.pytorch.calls import ASYNC_COPY, BLOCKING_COPY, DEVICE_SYNC, EVENT_SYNC, RECORD, STREAM_SYNC, LaunchLog
+from chakra_et.frontends.pytorch.calls import ASYNC_COPY, BLOCKING_COPY, DEVICE_SYNC, EVENT_SYNC, RECORD, STREAM_SYNC
+from chakra_et.frontends.pytorch.device_view import DeviceView
 from chakra_et.frontends.pytorch.timeline import HostTimeline, Pauses, top_events
 
 __all__ = ["Hole", "Holes", "find_handoffs", "find_host_waits", "find_work_waits", "tie_polling_threads", "tie_worker_operators"]
@@ -58,80 +57,44 @@ class Holes:
         return hole
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Device:
-    lane: Int
-    start: Int
-    end: Int
-    log: LaunchLog
-    mates: Mapping[int, Sequence[int]]
-    resolution_ns: int
-
-
-def find_host_waits(
-    holes: Holes,
-    timeline: HostTimeline,
-    roles: npt.NDArray[np.int8],
-    launcher: Int,
-    *,
-    lane: Int,
-    start: Int,
-    end: Int,
-    log: LaunchLog,
-    may_block: npt.NDArray[np.bool_],
-    mates: Mapping[int, Sequence[int]],
-    syncs: pl.DataFrame,
-    lanes: dict[tuple[int, int], int],
-    resolution_ns: int,
-) -> None:
+def find_host_waits(holes: Holes, timeline: HostTimeline, device: DeviceView) -> None:
     """Find the waits of runtime calls for device work: synchronizations and blocking copies.
 
     Args:
         holes: Receives the waits.
         timeline: Host events.
-        roles: int8 [E], from `call_roles`.
-        launcher: int64 [A], the runtime call that launched each activity, -1 unknown.
-        lane: int64 [A].
-        start: int64 [A], ns.
-        end: int64 [A], ns, snapped.
-        log: Launch order of the lanes.
-        may_block: bool [A], true for copies for which an async call waits (to pageable memory).
-        mates: For the last activity of a graph launch on a lane, those on its other lanes.
-        syncs: `KinetoProfile.syncs`.
-        lanes: Lane of each (device, stream).
-        resolution_ns: Clock resolution.
+        device: Device activities.
     """
-    if not len(lane):
+    if not len(device.lane):
         return
-    device = _Device(lane, start, end, log, mates, resolution_ns)
-    own = {int(event): activity for activity, event in enumerate(launcher.tolist()) if event >= 0}
-    exact = {row["correlation"]: row for row in syncs.iter_rows(named=True)}
+    own = {int(event): activity for activity, event in enumerate(device.launcher.tolist()) if event >= 0}
+    exact = {row["correlation"]: row for row in device.syncs.iter_rows(named=True)}
     correlation = timeline.frame["correlation"].to_numpy()
-    history = _History(timeline, roles, launcher, lane)
-    for event in np.flatnonzero(roles > RECORD).tolist():
-        role = int(roles[event])
+    history = _History(timeline, device)
+    for event in np.flatnonzero(device.roles > RECORD).tolist():
+        role = int(device.roles[event])
         begin, stop = int(timeline.start[event]), int(timeline.end[event])
         inferred = False
         if role in (BLOCKING_COPY, ASYNC_COPY):
             activity = own.get(event, -1)
-            waits = activity >= 0 and (role == BLOCKING_COPY or may_block[activity])
-            targets = [activity] if waits and end[activity] <= stop + resolution_ns else []
+            waits = activity >= 0 and (role == BLOCKING_COPY or device.may_block[activity])
+            targets = [activity] if waits and device.ended_by(activity, stop) else []
         elif role == DEVICE_SYNC:
-            targets = [log.last_before(number, begin) for number in log.time]
+            targets = [device.log.last_before(number, begin) for number in device.log.time]
             if "Synchronize" not in history.name(event):
                 inferred = True
-                targets = [a for a in targets if a >= 0 and begin < end[a] <= stop + resolution_ns]
+                targets = [a for a in targets if a >= 0 and begin < device.end[a] and device.ended_by(a, stop)]
         elif role in (STREAM_SYNC, EVENT_SYNC):
             record = exact.get(int(correlation[event]))
-            targets, inferred = _sync_targets(role, event, record, history, device, lanes)
+            targets, inferred = _sync_targets(role, event, record, history, device)
         else:
             continue
         _open(holes, timeline, event, [a for a in targets if a >= 0], device, inferred)
 
 
-def _open(holes: Holes, timeline: HostTimeline, event: int, targets: list[int], device: _Device, inferred: bool) -> None:
+def _open(holes: Holes, timeline: HostTimeline, event: int, targets: list[int], device: DeviceView, inferred: bool) -> None:
     thread, begin, stop = int(timeline.thread[event]), int(timeline.start[event]), int(timeline.end[event])
-    kept = [a for a in targets if device.end[a] <= stop + device.resolution_ns and device.start[a] <= stop]
+    kept = [a for a in targets if device.ended_by(a, stop) and device.start[a] <= stop]
     holes.contradicting += len(targets) - len(kept)
     mates = [mate for activity in kept for mate in device.mates.get(activity, ()) if device.end[mate] <= stop]
     kept = list(dict.fromkeys([*kept, *mates]))
@@ -146,7 +109,8 @@ def _open(holes: Holes, timeline: HostTimeline, event: int, targets: list[int], 
 class _History:
     """Launches and records of each thread, to look up what came last before a call."""
 
-    def __init__(self, timeline: HostTimeline, roles: npt.NDArray[np.int8], launcher: Int, lane: Int) -> None:
+    def __init__(self, timeline: HostTimeline, device: DeviceView) -> None:
+        launcher = device.launcher
         self._timeline = timeline
         self._names = timeline.frame["name"]
         launched = np.flatnonzero(launcher >= 0)
@@ -155,11 +119,11 @@ class _History:
         self._launch_lane: dict[int, Int] = {}
         self._record_time: dict[int, Int] = {}
         threads = timeline.thread[launcher[order]] if len(order) else order
-        records = np.flatnonzero(roles == RECORD)
+        records = np.flatnonzero(device.roles == RECORD)
         for thread in range(len(timeline.tids)):
             rows = order[threads == thread] if len(order) else order
             self._launch_time[thread] = timeline.start[launcher[rows]] if len(rows) else rows
-            self._launch_lane[thread] = lane[rows]
+            self._launch_lane[thread] = device.lane[rows]
             self._record_time[thread] = timeline.start[records[timeline.thread[records] == thread]]
 
     def name(self, event: int) -> str:
@@ -188,8 +152,7 @@ def _sync_targets(
     event: int,
     record: dict[str, int] | None,
     history: _History,
-    device: _Device,
-    lanes: dict[tuple[int, int], int],
+    device: DeviceView,
 ) -> tuple[list[int], bool]:
     """Return the activities that a stream or event synchronization waits for, and whether that is inferred."""
     thread, begin, stop = history.call(event)
@@ -199,13 +162,13 @@ def _sync_targets(
         until = recorded if recorded >= 0 else begin
     if record is not None:
         stream = record["wait_on_stream"] if role == EVENT_SYNC else record["stream"]
-        found = lanes.get((record["device"], stream), -1)
+        found = device.lanes.get((record["device"], stream), -1)
         if found >= 0:
             if role == EVENT_SYNC and record["wait_on_record"] >= 0:
                 until = history.record_time(record["wait_on_record"], until)
             return [device.log.last_before(found, until)], False
     candidates = [a for a in (device.log.last_before(number, until) for number in device.log.time) if a >= 0]
-    seen = [a for a in candidates if begin < device.end[a] <= stop + device.resolution_ns]
+    seen = [a for a in candidates if begin < device.end[a] and device.ended_by(a, stop)]
     if seen:
         return [max(seen, key=lambda a: int(device.end[a]))], True
     lane = history.last_lane(thread, begin)
