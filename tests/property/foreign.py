@@ -88,6 +88,8 @@ def metadata(draw):
         if draw(st.booleans()):
             value = draw(values)
             made.attr.add(name=name, **{"int64_val" if isinstance(value, int) else "string_val": value})
+    if len(made.attr) == 1 and not made.attr[0].name:
+        made.version = "1.0.0"  # nothing tells one nameless attribute from a node's name
     return made.SerializeToString()
 
 

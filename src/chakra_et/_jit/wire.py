@@ -3,6 +3,9 @@
 Functions that can meet bad bytes return a position; a negative one is ``-code`` of an error below. Positions count
 bytes in the buffer; `end` is exclusive.
 
+Numba's cache of the loops in `wire_read` and `wire_write` doesn't notice a change in this file: after one, delete their
+``.nbi`` files in ``__pycache__``.
+
 Shape letters: B bytes, A attribute names, H hash slots.
 """
 
