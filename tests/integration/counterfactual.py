@@ -1,6 +1,7 @@
 """What-if on converted traces, to compare with the generator's own second run.
 
-The ranks' graphs are scheduled together: a matched communication is an arrival on each rank, and a transfer that begins when the last
+The ranks' graphs are scheduled together: a matched communication is an arrival on each rank, and a transfer that
+begins when the last
 one has arrived.
 
 Shape letters: R ranks, N nodes of all ranks.
@@ -41,7 +42,11 @@ def edited_makespan(traces: TraceSet, edit: Edit, offsets_ns: dict[int, int]) ->
         after += [node, np.flatnonzero(np.diff(graph.indptr) == 0) + base + 1]
         comm = np.flatnonzero(is_comm)
         durations += [np.array([delay]), np.where(is_comm, 0, duration), np.where(is_comm, duration, 0)]
-        keys.append(_keys(trace, comm).with_columns(arrival=pl.Series(comm + base + 1), transfer=pl.Series(comm + base + 1 + count)))
+        keys.append(
+            _keys(trace, comm).with_columns(
+                arrival=pl.Series(comm + base + 1), transfer=pl.Series(comm + base + 1 + count)
+            )
+        )
         parts.append(count)
         base += 1 + 2 * count
     meetings = pl.concat(keys)
@@ -68,7 +73,8 @@ def _keys(trace, comm):
     members = {g.name: str(g.ranks) for g in trace.process_groups}
     group = pl.col("pg_name").fill_null("").replace(members)
     return nodes.select(
-        key=pl.when(sent).then(pl.concat_str(pl.lit("p2p"), *peers, pl.col("comm_seq").cast(pl.String), separator="/"))
+        key=pl.when(sent)
+        .then(pl.concat_str(pl.lit("p2p"), *peers, pl.col("comm_seq").cast(pl.String), separator="/"))
         .otherwise(pl.concat_str(pl.lit("coll"), group, pl.col("comm_seq").cast(pl.String), separator="/"))
     )
 

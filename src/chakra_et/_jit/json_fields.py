@@ -40,16 +40,16 @@ def _value_end(buf: Bytes, pos: int, stop: int) -> int:
     char = buf[pos]
     if char == _QUOTE:
         return min(_string_end(buf, pos, stop) + 1, stop)
-    if char == _OPEN or char == _OPEN_LIST:
+    if char in (_OPEN, _OPEN_LIST):
         depth = 0
         while pos < stop:
             char = buf[pos]
             if char == _QUOTE:
                 pos = _string_end(buf, pos, stop)
             elif char >= _OPEN_LIST:
-                if char == _OPEN or char == _OPEN_LIST:
+                if char in (_OPEN, _OPEN_LIST):
                     depth += 1
-                elif char == _CLOSE or char == _CLOSE_LIST:
+                elif char in (_CLOSE, _CLOSE_LIST):
                     depth -= 1
                     if depth == 0:
                         return pos + 1
@@ -57,7 +57,7 @@ def _value_end(buf: Bytes, pos: int, stop: int) -> int:
         return stop
     while pos < stop:
         char = buf[pos]
-        if char == _COMMA or char == _CLOSE or char == _CLOSE_LIST or char <= 32:
+        if char in (_COMMA, _CLOSE, _CLOSE_LIST) or char <= 32:
             return pos
         pos += 1
     return stop

@@ -27,8 +27,8 @@ def object_spans(buf: Bytes, begin: int) -> tuple[Int, Int, int, bool]:
         begin: Position after the array's opening bracket.
 
     Returns:
-        starts int64 [K], ends int64 [K] (exclusive), the position after the closing bracket (B if it is missing), and whether the
-        array was closed. An object that the end of the buffer cuts off is left out.
+        starts int64 [K], ends int64 [K] (exclusive), the position after the closing bracket (B if it is missing), and
+        whether the array was closed. An object that the end of the buffer cuts off is left out.
     """
     capacity = max(16, (len(buf) - begin) // 64)
     starts = np.empty(capacity, np.int64)
@@ -45,11 +45,11 @@ def object_spans(buf: Bytes, begin: int) -> tuple[Int, Int, int, bool]:
                     pos += 1
                 pos += 1
         elif char >= _OPEN_LIST:
-            if char == _OPEN or char == _OPEN_LIST:
+            if char in (_OPEN, _OPEN_LIST):
                 if depth == 0:
                     first = pos
                 depth += 1
-            elif char == _CLOSE or char == _CLOSE_LIST:
+            elif char in (_CLOSE, _CLOSE_LIST):
                 if depth == 0:
                     return starts[:count].copy(), ends[:count].copy(), pos + 1, char == _CLOSE_LIST
                 depth -= 1

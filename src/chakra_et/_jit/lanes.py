@@ -19,8 +19,9 @@ _OPEN = 64
 def lane_order(lane: Int, start: Int, end: Int, resolution: int) -> tuple[Int, Int, Int, int, int]:
     """Find what each activity follows on its own lane.
 
-    An activity follows every earlier one that ended before it and that nothing else follows yet. One that starts while all of those
-    still run (programmatic dependent launch, concurrent graph branches) follows what the first of them followed.
+    An activity follows every earlier one that ended before it and that nothing else follows yet. One that starts while
+    all of those still run (programmatic dependent launch, concurrent graph branches) follows what the first of them
+    followed.
 
     Args:
         lane: int64 [A]; activities of a lane stand together; -1: the activity is on no lane.
@@ -29,8 +30,8 @@ def lane_order(lane: Int, start: Int, end: Int, resolution: int) -> tuple[Int, I
         resolution: Ends that stick out by up to this much are moved to the next start.
 
     Returns:
-        indptr int64 [A + 1] and predecessors int64 [E]; ends after snapping int64 [A]; how many ends were snapped; and how many
-        activities overlap the one before.
+        indptr int64 [A + 1] and predecessors int64 [E]; ends after snapping int64 [A]; how many ends were snapped; and
+        how many activities overlap the one before.
     """
     count = len(lane)
     snapped_end = end.copy()

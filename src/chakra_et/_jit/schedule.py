@@ -51,8 +51,8 @@ def schedule(indptr: Int, preds: Int, duration: Int) -> tuple[Int, Int, Int]:
         duration: int64 [N], ns.
 
     Returns:
-        start int64 [N] (ns; -1 for nodes on or behind a cycle), the binding predecessor int64 [N] (-1 for roots), and the
-        visited nodes in topological order, int64 [V].
+        start int64 [N] (ns; -1 for nodes on or behind a cycle), the binding predecessor int64 [N] (-1 for roots), and
+        the visited nodes in topological order, int64 [V].
     """
     count = len(indptr) - 1
     out, succs = invert(indptr, preds)

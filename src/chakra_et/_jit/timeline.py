@@ -64,7 +64,8 @@ def nest(thread: Int, start: Int, end: Int, tolerance: int) -> tuple[Int, Int, I
     return parent, low, high, overlaps
 
 
-# Where a thread's split stands: number of items, items before the thread, current time, next cut, next hole, first hole that
+# Where a thread's split stands: number of items, items before the thread, current time, next cut, next hole, first
+# hole that
 # no item follows yet.
 _COUNT, _BASE, _NOW, _CUT, _HOLE, _PENDING = range(6)
 
@@ -127,6 +128,37 @@ def _advance(
 
 
 @njit(cache=True, nogil=True)
+def _split_thread(
+    state: Int,
+    items: tuple[Int, Int, Int, Bool],
+    cuts: tuple[Int, Int, Int, int],
+    holes: tuple[Int, Int, Int, Int, int],
+    start: Int,
+    end: Int,
+    event: int,
+    stop: int,
+    stack: Int,
+    last: int,
+) -> None:
+    """Add the items of one thread, whose events are `event` to `stop` and whose time ends at `last` or later."""
+    owner, low, high, opened = items
+    depth, done = 0, False
+    while not done:
+        # The next boundary: the next event starts, or the top event ends, or the thread ends.
+        top = stack[depth - 1] if depth > 0 else -1
+        opens = event < stop and (top < 0 or start[event] < end[top] or end[event] <= end[top])
+        done = not opens and top < 0
+        until = start[event] if opens else end[top] if top >= 0 else last
+        _advance(state, owner, low, high, opened, cuts, holes, top, max(until, state[_NOW]), done)
+        if opens:
+            stack[depth] = event
+            depth += 1
+            event += 1
+        elif top >= 0:
+            depth -= 1
+
+
+@njit(cache=True, nogil=True)
 def split_items(
     bounds: Int,
     origin: Int,
@@ -141,8 +173,8 @@ def split_items(
 ) -> tuple[Int, Int, Int, Int, Int, Int, Int]:
     """Split each thread's time into items: an operator's own time between its children, and idle time (owner -1).
 
-    Every event owns at least one item, at its start, maybe of length zero. Cuts split items; holes are time that is left out
-    (waits), with the next item after them starting where they end.
+    Every event owns at least one item, at its start, maybe of length zero. Cuts split items; holes are time that is
+    left out (waits), with the next item after them starting where they end.
 
     Args:
         bounds: int64 [T + 1], events of each thread; nested, as `nest` leaves them.
@@ -157,8 +189,8 @@ def split_items(
         hole_to: int64 [H].
 
     Returns:
-        Items: owner, start, end (int64 [I]) and bounds (int64 [T + 1]); for each cut the item that ends there (int64 [C]); for each
-        hole the item before and the item after it (int64 [H]); -1 where there is none.
+        Items: owner, start, end (int64 [I]) and bounds (int64 [T + 1]); for each cut the item that ends there (int64
+        [C]); for each hole the item before and the item after it (int64 [H]); -1 where there is none.
     """
     threads = len(bounds) - 1
     capacity = 2 * len(start) + 2 * len(cut_time) + 3 * len(hole_from) + 2 * threads + 8
@@ -174,20 +206,10 @@ def split_items(
         state[_CUT], state[_HOLE], state[_PENDING] = cut_bounds[thread], hole_bounds[thread], hole_bounds[thread]
         cuts = (cut_time, cut_event, cut_item, cut_bounds[thread + 1])
         holes = (hole_from, hole_to, hole_prev, hole_next, hole_bounds[thread + 1])
-        event, stop, depth, done = bounds[thread], bounds[thread + 1], 0, False
-        while not done:
-            # The next boundary: the next event starts, or the top event ends, or the thread ends.
-            top = stack[depth - 1] if depth > 0 else -1
-            opens = event < stop and (top < 0 or start[event] < end[top] or end[event] <= end[top])
-            done = not opens and top < 0
-            until = start[event] if opens else end[top] if top >= 0 else origin[threads + thread]
-            _advance(state, owner, low, high, opened, cuts, holes, top, max(until, state[_NOW]), done)
-            if opens:
-                stack[depth] = event
-                depth += 1
-                event += 1
-            elif top >= 0:
-                depth -= 1
+        items = (owner, low, high, opened)
+        _split_thread(
+            state, items, cuts, holes, start, end, bounds[thread], bounds[thread + 1], stack, origin[threads + thread]
+        )
         for cut in range(state[_CUT], cut_bounds[thread + 1]):
             cut_item[cut] = state[_COUNT] - 1 if state[_COUNT] > state[_BASE] else -1
         item_bounds[thread + 1] = state[_COUNT]

@@ -34,6 +34,7 @@ __all__ = [
     "ZERO",
     "WireTable",
     "attribute",
+    "copy_bytes",
     "equal_bytes",
     "fits",
     "folded",
@@ -166,7 +167,7 @@ def skip(buf: Bytes, pos: int, end: int, wire: int) -> tuple[int, int]:
 def is_utf8(buf: Bytes, pos: int, end: int) -> bool:
     """Return True if the bytes are well-formed UTF-8 (no surrogates, nothing over-long)."""
     high = np.uint8(0)
-    for at in range(pos, end):
+    for at in range(np.uint64(pos), np.uint64(end)):  # unsigned: no test for negative indices, so the loop is vectorized
         high |= buf[at]
     if high < 128:
         return True
@@ -223,6 +224,15 @@ def equal_bytes(first: Bytes, pos: int, end: int, second: Bytes, start: int, sto
         if first[pos + at] != second[start + at]:
             return False
     return True
+
+
+@hot
+def copy_bytes(out: Bytes, at: int, buf: Bytes, start: int, stop: int) -> int:
+    """Copy a byte range to `out`; return the position behind it."""
+    target, source = np.uint64(at), np.uint64(start)
+    for step in range(np.uint64(stop - start)):  # unsigned: as above
+        out[target + step] = buf[source + step]
+    return at + stop - start
 
 
 @hot

@@ -27,6 +27,7 @@ from chakra_et._jit.wire import (
     Int,
     WireTable,
     attribute,
+    copy_bytes,
     folded,
     hot,
     inner,
@@ -97,8 +98,7 @@ def _begin_text(row: int, node: int, size: int, sink: Sink, state: Int) -> int:
 def _put_text(buf: Bytes, pos: int, end: int, row: int, node: int, sink: Sink, state: Int) -> None:
     at = _begin_text(row, node, end - pos, sink, state)
     if at >= 0:
-        for step in range(end - pos):
-            sink.text[at + step] = buf[pos + step]
+        copy_bytes(sink.text, at, buf, pos, end)
 
 
 @inner
@@ -138,9 +138,7 @@ def _put_blob(
         if wanted:
             if field < 10:
                 met |= 1 << field
-            for step in range(pos - here):
-                sink.text[at + step] = buf[here + step]
-            at += pos - here
+            at = copy_bytes(sink.text, at, buf, here, pos)
     for field in (6, 7):
         if (keep & ~met) >> field & 1:  # a zero that the file leaves out, but the writer wouldn't
             sink.text[at] = field << 3

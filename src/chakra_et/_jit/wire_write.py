@@ -21,6 +21,7 @@ from chakra_et._jit.wire import (
     Int,
     WireTable,
     attribute,
+    copy_bytes,
     equal_bytes,
     fits,
     folded,
@@ -81,13 +82,6 @@ def _put_varint(out: Bytes, at: int, value: np.uint64) -> int:
 
 
 @hot
-def _copy(out: Bytes, at: int, buf: Bytes, start: int, stop: int) -> int:
-    for step in range(stop - start):
-        out[at + step] = buf[start + step]
-    return at + stop - start
-
-
-@hot
 def _close(out: Bytes, mark: int, end: int, tag: int) -> int:
     """Put tag (0: none) and length in front of a payload that was written at ``mark + GAP``."""
     at = mark
@@ -95,7 +89,7 @@ def _close(out: Bytes, mark: int, end: int, tag: int) -> int:
         out[at] = tag
         at += 1
     at = _put_varint(out, at, np.uint64(end - mark - GAP))
-    return _copy(out, at, out, mark + GAP, end)
+    return copy_bytes(out, at, out, mark + GAP, end)
 
 
 @hot
@@ -177,7 +171,7 @@ def _put_value(out: Bytes, at: int, kind: int, table: WireTable, src: Sink, foun
         base = src.text_base[row]
         start, stop = base + src.text_offsets[row, node], base + src.text_offsets[row, node + 1]
         at = _put_varint(out, _put_tag(out, at, _STRING_TAG), np.uint64(stop - start))
-        return _copy(out, at, src.text, start, stop)
+        return copy_bytes(out, at, src.text, start, stop)
     if family == LIST:
         base = src.id_base[row]
         start, stop = base + src.id_offsets[row, node], base + src.id_offsets[row, node + 1]
@@ -204,7 +198,7 @@ def _put_columns(out: Bytes, at: int, table: WireTable, src: Sink, node: int, st
         payload = at + GAP
         out[payload] = 10
         out[payload + 1] = stop - start
-        payload = _copy(out, payload + 2, table.names, start, stop)
+        payload = copy_bytes(out, payload + 2, table.names, start, stop)
         at = _close(out, at, _put_value(out, payload, table.kind[found], table, src, found, node, state), _ATTR_TAG)
     return at
 
@@ -306,7 +300,7 @@ def _put_changed(
         field, wire, pos = read_tag(buf, pos, end)
         _, pos = skip(buf, pos, end, wire)
         if field <= 2 or field > 32:
-            at = _copy(out, at, buf, here, pos)
+            at = copy_bytes(out, at, buf, here, pos)
         else:
             kind = field
     return _close(out, mark, _put_value(out, at, kind, table, src, found, node, state), _ATTR_TAG)
@@ -333,7 +327,7 @@ def _put_blob(out: Bytes, at: int, table: WireTable, src: Sink, node: int, state
                     at = _put_changed(out, at, table, src, start, pos, found, node, state)
                 done |= 1 << found
                 continue
-        at = _copy(out, at, buf, here, pos)
+        at = copy_bytes(out, at, buf, here, pos)
     return at
 
 
@@ -360,7 +354,7 @@ def _put_io(out: Bytes, mark: int, src: Sink, node: int, field: int, state: Int,
         stop = base + src.text_offsets[first_row + part, node + 1]
         if stop > start:
             at = _put_varint(out, _put_tag(out, at, part * 8 + 10), np.uint64(stop - start))
-            at = _copy(out, at, buf, start, stop)
+            at = copy_bytes(out, at, buf, start, stop)
     return _close(out, mark, at, (field << 3) | 2)
 
 
@@ -375,7 +369,7 @@ def _repeat(out: Bytes, at: int, src: Sink, node: int, wanted: int) -> int:
         field, wire, pos = read_tag(buf, pos, end)
         _, pos = skip(buf, pos, end, wire)
         if field == wanted:
-            at = _copy(out, at, buf, here, pos)
+            at = copy_bytes(out, at, buf, here, pos)
     return at
 
 
@@ -416,7 +410,7 @@ def _put_fields(
     stop = src.text_base[NAME] + src.text_offsets[NAME, node + 1]
     if stop > start:
         at = _put_varint(out, _put_tag(out, at, _NAME_TAG), np.uint64(stop - start))
-        at = _copy(out, at, src.text, start, stop)
+        at = copy_bytes(out, at, src.text, start, stop)
     kind = np.uint64(src.ints[TYPE, node])
     if (state[_HAS] >> 3) & 1 and kind == np.uint64(0):
         kind = numbers[3]

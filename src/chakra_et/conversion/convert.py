@@ -25,6 +25,8 @@ from chakra_et.passes.match_comms import Matching, match_comms
 __all__ = ["ConversionResult", "ConvertOptions", "Failure", "convert", "convert_to"]
 
 Progress = Callable[[str, int, int], None]
+Detail = Literal["op", "launch", "device"]
+_KINDS = {"host": "PyTorch execution trace", "device": "Kineto profile"}
 # Below this, starting processes takes longer than converting.
 _WORTH_PROCESSES_BYTES = 48 << 20
 
@@ -34,13 +36,13 @@ class ConvertOptions:
     """How to convert.
 
     Attributes:
-        detail: ``op``: every operator; ``launch``: host time fused between launches, waits and communications; ``device``: device
-            nodes and gaps only.
+        detail: ``op``: every operator; ``launch``: host time fused between launches, waits and communications;
+            ``device``: device nodes and gaps only.
         jobs: Processes; 0: as many as there are cores, if the input is big enough to gain from them.
         match: Match communications across ranks.
     """
 
-    detail: Literal["op", "launch", "device"] = "op"
+    detail: Detail = "op"
     jobs: int = 0
     match: bool = True
 
@@ -105,7 +107,9 @@ def convert(
     if host is not None or device is not None:
         sources.append(_explicit(host, device))
     if not sources:
-        raise InputError("expected profiles to convert, got none; name a file, a directory, or a host and a device file")
+        raise InputError(
+            "expected profiles to convert, got none; name a file, a directory, or a host and a device file"
+        )
     done, failures = _convert_all(sources, options, progress)
     if not done:
         raise InputError(failures[0].error)
@@ -174,10 +178,7 @@ def _explicit(host: str | Path | None, device: str | Path | None) -> Source:
         if path is not None:
             found = kind_of(read_bytes(path)[: 1 << 16])
             if found is not None and found != wanted:
-                raise InputError(
-                    f"{path}: expected a {'PyTorch execution trace' if wanted == 'host' else 'Kineto profile'}, got the other kind; "
-                    f"name it with {other}"
-                )
+                raise InputError(f"{path}: expected a {_KINDS[wanted]}, got a {_KINDS[found]}; name it with {other}")
     return Source(str(host) if host is not None else None, str(device) if device is not None else None, None)
 
 
@@ -201,8 +202,11 @@ def _convert_all(
         rank = part.trace.rank
         if rank in taken:
             failures.append(
-                Failure(source.name, f"{source.name}: expected one profile a rank, got a second one of rank {rank} "
-                        f"(beside {taken[rank]}); convert it into a folder of its own")  # fmt: skip
+                Failure(
+                    source.name,
+                    f"{source.name}: expected one profile a rank, got a second one of rank {rank} "
+                    f"(beside {taken[rank]}); convert it into a folder of its own",
+                )
             )
             continue
         taken[int(rank or 0)] = source.name
@@ -236,21 +240,23 @@ def _run(sources: Sequence[Source], options: ConvertOptions) -> Iterator[_Part |
     return iter(pool(delayed(_attempt)(source, options.detail) for source in sources))
 
 
-def _attempt(source: Source, detail: str) -> _Part | str:
+def _attempt(source: Source, detail: Detail) -> _Part | str:
     try:
         return _convert_source(source, detail)
     except ChakraError as err:
         return str(err)
 
 
-def _convert_source(source: Source, detail: str) -> _Part:
+def _convert_source(source: Source, detail: Detail) -> _Part:
     host: HostTrace | None = None
     profile: KinetoProfile | None = None
     facts: list[dict[str, Any]] = []
     if source.host is not None:
         text = read_bytes(source.host)
         host = parse_et(source.host, text)
-        facts.append({"file": Path(source.host).name, "kind": "execution trace", "schema": host.schema, "bytes": len(text)})
+        facts.append(
+            {"file": Path(source.host).name, "kind": "execution trace", "schema": host.schema, "bytes": len(text)}
+        )
         del text
     if source.device is not None:
         text = read_bytes(source.device)

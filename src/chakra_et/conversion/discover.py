@@ -72,7 +72,8 @@ def discover(inputs: Sequence[str | Path]) -> list[Source]:
                 (hosts if kind == "host" else devices).append((_rank_of(name, head), name))
             elif not inside:
                 raise InputError(
-                    f"{name}: expected a PyTorch execution trace or a Kineto profile (JSON), got {head[:24]!r}; is it the right file?"
+                    f"{name}: expected a PyTorch execution trace or a Kineto profile (JSON), got {head[:24]!r}; "
+                    "is it the right file?"
                 )
         if not found:
             raise InputError(f"{entry}: expected profiles (.json, .json.gz) in the directory, got none; check the path")
@@ -80,7 +81,9 @@ def discover(inputs: Sequence[str | Path]) -> list[Source]:
 
 
 def _walk(folder: Path) -> list[str]:
-    return sorted(str(path) for path in folder.rglob("*") if path.is_file() and path.name.endswith((".json", ".json.gz")))
+    return sorted(
+        str(path) for path in folder.rglob("*") if path.is_file() and path.name.endswith((".json", ".json.gz"))
+    )
 
 
 def _rank_of(name: str, head: bytes) -> int | None:

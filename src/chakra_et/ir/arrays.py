@@ -5,6 +5,8 @@ Shape letters: N rows, M values.
 
 from __future__ import annotations
 
+from typing import Any
+
 import nanoarrow as na
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +14,7 @@ import polars as pl
 
 __all__ = ["binary_series", "list_series", "list_values", "sorted_unique", "string_bytes", "string_series"]
 
-_ARROW = {
+_ARROW: dict[np.dtype[Any], Any] = {
     np.dtype(np.uint64): na.uint64,
     np.dtype(np.int64): na.int64,
 }
@@ -34,7 +36,7 @@ def list_series(name: str, offsets: npt.NDArray[np.int64], values: npt.NDArray[n
     return pl.Series(name, array).alias(name)
 
 
-def list_values(series: pl.Series) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.generic]]:
+def list_values(series: pl.Series) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any]]:
     """Return a list column's CSR buffers: offsets int64 [N + 1] and values [M]; a null is an empty list."""
     lengths = series.list.len().fill_null(0).to_numpy()
     offsets = np.zeros(len(series) + 1, np.int64)
@@ -66,7 +68,7 @@ def string_series(
     data: npt.NDArray[np.uint8],
     valid: npt.NDArray[np.bool_] | None = None,
 ) -> pl.Series:
-    """Build a string column from offsets int64 [N + 1] and valid UTF-8 bytes uint8 [M]; `valid` bool [N] marks non-nulls."""
+    """Build a string column from offsets int64 [N + 1] and UTF-8 bytes uint8 [M]; `valid` marks non-nulls."""
     return _bytes_series(name, na.large_string(), offsets, data, valid)
 
 
@@ -94,7 +96,7 @@ def string_bytes(series: pl.Series) -> tuple[npt.NDArray[np.int64], npt.NDArray[
 
 
 def sorted_unique(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the distinct values of int64 [M], ascending (by sorting: numpy's hash table is several times slower here)."""
+    """Return the distinct values of int64 [M], ascending; numpy's own hash table is slower here."""
     ordered = np.sort(keys)
     fresh = np.ones(len(ordered), np.bool_)
     fresh[1:] = ordered[1:] != ordered[:-1]

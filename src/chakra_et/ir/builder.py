@@ -22,7 +22,7 @@ class TraceBuilder:
     Example:
         >>> builder = TraceBuilder(rank=0)
         >>> first = builder.add("gemm", NodeType.COMP_NODE, duration_ns=1000)
-        >>> second = builder.add("all_reduce", NodeType.COMM_COLL_NODE, duration_ns=500, sync_deps=[first], comm_size=64)
+        >>> second = builder.add("all_reduce", NodeType.COMM_COLL_NODE, sync_deps=[first], comm_size=64)
         >>> len(builder.build())
         2
     """

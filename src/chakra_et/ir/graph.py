@@ -61,9 +61,9 @@ def edge_list(trace: Trace, column: str) -> EdgeList:
     """Return the edges of one dependency column, as positions."""
     offsets, values = list_values(trace.column(column))
     ids = trace.nodes["id"].to_numpy()
-    values = values.astype(np.uint64, copy=False)
+    wanted: npt.NDArray[np.uint64] = values.astype(np.uint64, copy=False)
     node = np.repeat(np.arange(len(ids), dtype=np.int64), np.diff(offsets))
-    return EdgeList(node, positions(ids, values), values)
+    return EdgeList(node, positions(ids, wanted), wanted)
 
 
 def positions(ids: npt.NDArray[np.uint64], wanted: npt.NDArray[np.uint64]) -> Int:

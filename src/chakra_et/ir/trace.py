@@ -26,8 +26,8 @@ class TraceMetadata:
         rank: Global rank, or None if the file doesn't tell.
         world_size: Number of ranks of the job, or None.
         family: ``collected``, ``compiled``, ``synthesized``, or empty if unknown.
-        typed_edges: True if the three dependency columns hold the edges by kind (traces made here); False if they are a
-            foreign file's two lists, kept as they are.
+        typed_edges: True if the three dependency columns hold the edges by kind (traces made here); False if they are
+            a foreign file's two lists, kept as they are.
         sources: Facts about the files that the trace was made from.
         raw: The foreign file's ``GlobalMetadata`` message, kept byte for byte; empty for traces made here.
     """
@@ -91,11 +91,13 @@ class Trace:
         """
         if name in self.nodes.columns:
             return self.nodes[name]
-        return pl.Series(name, [None], dtype=SCHEMA[name]).new_from_index(0, self.nodes.height)
+        nulls: pl.Series = pl.Series(name, [None], dtype=SCHEMA[name]).new_from_index(0, self.nodes.height)
+        return nulls
 
     def integers(self, name: str, fill: int = -1) -> npt.NDArray[np.int64]:
         """Return an integer column as int64, shape [N], nulls as `fill`."""
-        return self.column(name).cast(pl.Int64).fill_null(fill).to_numpy().astype(np.int64, copy=False)
+        values: npt.NDArray[np.int64] = self.column(name).cast(pl.Int64).fill_null(fill).to_numpy()
+        return values
 
     def with_nodes(self, nodes: pl.DataFrame) -> Trace:
         """Return the trace with another node table."""

@@ -1,8 +1,8 @@
 """Estimate clock offsets between ranks from causality.
 
-Nobody leaves a collective before the last has come, and a receive does not end before its send began: for ranks a and b that met,
-``start_a + o_a <= end_b + o_b``. Each meeting bounds the difference of two offsets; where zero is within all bounds, the clocks are
-taken as one (ranks of one server share theirs).
+Nobody leaves a collective before the last has come, and a receive does not end before its send began: for ranks a and
+b that met, ``start_a + o_a <= end_b + o_b``. Each meeting bounds the difference of two offsets; where zero is within
+all bounds, the clocks are taken as one (ranks of one server share theirs).
 
 Shape letters: R ranks, C communication nodes.
 """
@@ -18,8 +18,8 @@ def estimate_offsets(table: pl.DataFrame) -> dict[int, int]:
     """Estimate what to add to each rank's clock.
 
     Args:
-        table: Communications of all ranks, [C]: ``rank``, ``meeting`` (equal for those that are one communication), ``start_ns``,
-            ``duration_ns``.
+        table: Communications of all ranks, [C]: ``rank``, ``meeting`` (equal for those that are one communication),
+            ``start_ns``, ``duration_ns``.
 
     Returns:
         Offset of each rank, ns; 0 for the lowest rank, and for ranks that met nobody.
@@ -35,7 +35,9 @@ def estimate_offsets(table: pl.DataFrame) -> dict[int, int]:
     while left:
         # Take the rank that met the known ones most often; compare it with the one of them it met most.
         best = max(
-            ((bounds[a, b][3], a, b) for a in known for b in left if (a, b) in bounds), default=None, key=lambda found: found[0]
+            ((bounds[a, b][3], a, b) for a in known for b in left if (a, b) in bounds),
+            default=None,
+            key=lambda found: found[0],
         )
         if best is None:
             break
@@ -49,7 +51,7 @@ def estimate_offsets(table: pl.DataFrame) -> dict[int, int]:
 
 
 def _bounds(timed: pl.DataFrame) -> dict[tuple[int, int], tuple[int, int, int, int]]:
-    """Return for each pair (a, b) the bounds of o_b - o_a, the median difference of ends, and the number of meetings."""
+    """Return for each pair (a, b): bounds of o_b - o_a, median difference of ends, number of meetings."""
     pairs = timed.join(timed, on="meeting", suffix="_b").filter(pl.col("rank") != pl.col("rank_b"))
     found = pairs.group_by("rank", "rank_b").agg(
         low=(pl.col("start") - pl.col("end_b")).max(),

@@ -31,12 +31,13 @@ def fuse(trace: Trace, *, detail: Literal["launch", "device"]) -> Trace:
 
     Args:
         trace: A trace of detail ``op``.
-        detail: ``launch``: host segments between launches, waits and communications become one node, annotations inside operators go;
-            ``device``: what is left of the host becomes gap nodes (``host_work``), and only iteration marks stay of the annotations.
+        detail: ``launch``: host segments between launches, waits and communications become one node, annotations
+            inside operators go; ``device``: what is left of the host becomes gap nodes (``host_work``), and only
+            iteration marks stay of the annotations.
 
     Returns:
-        A trace whose rebuilt device timeline is the same. Tensor edges between host operators are left out: program order implies
-        them.
+        A trace whose rebuilt device timeline is the same. Tensor edges between host operators are left out: program
+        order implies them.
     """
     trace = _without_annotations(trace, detail)
     host = _fusible(trace)
@@ -64,7 +65,11 @@ def _without_annotations(trace: Trace, detail: str) -> Trace:
     if detail == "device":
         gone = label & ~nodes["name"].str.starts_with("ProfilerStep#")
     else:
-        inside = trace.column("parent").cast(pl.UInt64).is_in(nodes.filter(nodes["type"] == int(NodeType.COMP_NODE))["id"].implode())
+        inside = (
+            trace.column("parent")
+            .cast(pl.UInt64)
+            .is_in(nodes.filter(nodes["type"] == int(NodeType.COMP_NODE))["id"].implode())
+        )
         gone = label & inside.fill_null(False)
     if not gone.any():
         return trace
@@ -107,14 +112,33 @@ def _merged(trace: Trace, head: Int, host: Bool, detail: str) -> Trace:
         pl.when(fused).then(pl.lit("host")).otherwise(pl.col("name")).alias("name"),
         *([kind.otherwise(pl.col("gap_kind")).alias("gap_kind")] if "gap_kind" in nodes.columns else []),
     ]
-    single = ("inputs", "outputs", "op_schema", "input_strides", "output_strides", "rf_id", "seq_id", "correlation", "segment", "parent")
+    single = (
+        "inputs",
+        "outputs",
+        "op_schema",
+        "input_strides",
+        "output_strides",
+        "rf_id",
+        "seq_id",
+        "correlation",
+        "segment",
+        "parent",
+    )
     columns += [pl.when(~fused).then(pl.col(name)).alias(name) for name in single if name in nodes.columns]
-    nodes = nodes.with_columns(columns).with_columns(_dependencies(trace, group, column) for column in ("ctrl_deps", "data_deps", "sync_deps"))
+    nodes = nodes.with_columns(columns).with_columns(
+        _dependencies(trace, group, column) for column in ("ctrl_deps", "data_deps", "sync_deps")
+    )
     for name in ("parent", "fw_parent"):
         if name in nodes.columns:
             ids = trace.nodes["id"].cast(pl.Int64)
-            nodes = nodes.with_columns(pl.col(name).replace_strict(ids, pl.Series(group), default=None, return_dtype=pl.Int64))
-    empty = [name for name in nodes.columns if name not in ("start_ns",) and nodes[name].null_count() == nodes.height and nodes.height]
+            nodes = nodes.with_columns(
+                pl.col(name).replace_strict(ids, pl.Series(group), default=None, return_dtype=pl.Int64)
+            )
+    empty = [
+        name
+        for name in nodes.columns
+        if name not in ("start_ns",) and nodes[name].null_count() == nodes.height and nodes.height
+    ]
     return trace.with_nodes(nodes.drop(empty))
 
 

@@ -1,8 +1,8 @@
 """Match communications across ranks, and split each one at the arrival of its last participant.
 
-Collectives meet by process group and position in it; the k-th send from a to b with a tag meets the k-th such receive. A collective's
-transfer can't begin before the last participant has come: what its recorded duration holds before that is `wait_ns`, the rest
-`transfer_ns`. That needs one clock; see `chakra_et.passes.align_clocks`.
+Collectives meet by process group and position in it; the k-th send from a to b with a tag meets the k-th such receive.
+A collective's transfer can't begin before the last participant has come: what its recorded duration holds before that
+is `wait_ns`, the rest `transfer_ns`. That needs one clock; see `chakra_et.passes.align_clocks`.
 
 Shape letters: R ranks, C communication nodes.
 """
@@ -106,7 +106,10 @@ def _number(trace: Trace) -> Trace:
     nodes = trace.nodes
     if not nodes["type"].is_in([_SEND, _RECV, _COLL]).any():
         return trace
-    keys = {name: pl.col(name) if name in nodes.columns else pl.lit(None, SCHEMA[name]) for name in ("pg_name", "comm_src", "comm_dst", "comm_tag")}
+    keys = {
+        name: pl.col(name) if name in nodes.columns else pl.lit(None, SCHEMA[name])
+        for name in ("pg_name", "comm_src", "comm_dst", "comm_tag")
+    }
     sent = pl.col("type") != _COLL
     key = pl.struct(
         "type",
@@ -121,7 +124,11 @@ def _number(trace: Trace) -> Trace:
         .select("row", comm_seq=pl.int_range(pl.len(), dtype=pl.Int64).over(key))
         .collect()
     )
-    joined = nodes.drop("comm_seq", strict=False).with_row_index("row").join(rows, on="row", how="left", maintain_order="left")
+    joined = (
+        nodes.drop("comm_seq", strict=False)
+        .with_row_index("row")
+        .join(rows, on="row", how="left", maintain_order="left")
+    )
     return trace.with_nodes(joined.drop("row"))
 
 
@@ -135,7 +142,10 @@ def _table(trace_set: TraceSet) -> pl.DataFrame:
         if not rows.any():
             continue
         nodes = trace.nodes.filter(rows)
-        columns = [nodes[name] if name in nodes.columns else pl.Series(name, [None] * nodes.height, SCHEMA[name]) for name in wanted]
+        columns = [
+            nodes[name] if name in nodes.columns else pl.Series(name, [None] * nodes.height, SCHEMA[name])
+            for name in wanted
+        ]
         members = {group.name: ",".join(map(str, group.ranks)) for group in trace.process_groups}
         part = pl.DataFrame(columns).with_columns(
             rank=pl.lit(rank, pl.Int64),
@@ -170,7 +180,11 @@ def _count(table: pl.DataFrame, groups: tuple[ProcessGroup, ...], present: set[i
         types=pl.col("comm_type").n_unique(),
         sizes=pl.col("comm_size").filter(even).n_unique(),
     )
-    members = {(group.name, ",".join(map(str, group.ranks))): sorted(set(group.ranks) & present) for group in groups if group.ranks}
+    members = {
+        (group.name, ",".join(map(str, group.ranks))): sorted(set(group.ranks) & present)
+        for group in groups
+        if group.ranks
+    }
     findings: list[str] = []
     complete = mismatched = 0
     for row in meetings.sort("meeting").iter_rows(named=True):

@@ -106,26 +106,29 @@ def collect_activities(profile: KinetoProfile, ranges: pl.DataFrame, timeline: H
         end=frame["end_ns"].to_numpy(),
         launcher=launcher,
         linkable=launcher >= 0,
-        communication=(named & (kind == 0)) | (kind == HOST_COMMUNICATION) | frame["collective"].is_not_null().to_numpy(),
+        communication=(named & (kind == 0))
+        | (kind == HOST_COMMUNICATION)
+        | frame["collective"].is_not_null().to_numpy(),
         may_block=_may_block(frame),
         lanes=lanes,
     )
 
 
 def _may_block(frame: pl.DataFrame) -> Bool:
-    """Return which copies an async call waits for: those to pageable memory, or to the host where the profile doesn't say (AMD)."""
+    """Return the copies that an async call waits for: to pageable memory, or to the host where nothing tells (AMD)."""
     text = frame["name"] + " " + frame["copy"].fill_null("")
     known = text.str.contains("(?i)pinned|pageable")
     to_host = text.str.contains("DtoH|DeviceToHost|DEVICE_TO_HOST")
     blocks = text.str.contains("(?i)pageable") & to_host | ~known & to_host
-    return (blocks & (frame["kind"] == 1)).to_numpy()
+    found: Bool = (blocks & (frame["kind"] == 1)).to_numpy()
+    return found
 
 
 def _range_callers(ranges: pl.DataFrame, timeline: HostTimeline) -> tuple[Int, Int]:
     """Return each range's ``c10d`` call (event, -1 unknown) and that call's thread id.
 
-    The record function ids of a call, the operators inside it and its range count up: the id before the range's is the call's or one
-    of those operators'. Without ids, ranges follow calls in order.
+    The record function ids of a call, the operators inside it and its range count up: the id before the range's is the
+    call's or one of those operators'. Without ids, ranges follow calls in order.
     """
     callers = np.full(ranges.height, -1, np.int64)
     names = timeline.frame["name"]

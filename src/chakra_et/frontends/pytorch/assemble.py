@@ -18,8 +18,8 @@ from chakra_et.frontends.pytorch.edges import DATA, dependency_columns
 from chakra_et.frontends.pytorch.graph import RankGraph
 from chakra_et.frontends.pytorch.names import copy_kind
 from chakra_et.frontends.pytorch.parse_kineto import OPERATOR
-from chakra_et.frontends.pytorch.timeline import HostTimeline
 from chakra_et.frontends.pytorch.tensors import filled, io_struct
+from chakra_et.frontends.pytorch.timeline import HostTimeline
 from chakra_et.ir.columns import COLUMNS, SCHEMA
 from chakra_et.ir.enums import NodeType
 
@@ -92,7 +92,8 @@ def _topological(before: Int, after: Int, duration: Int) -> Int:
     order = np.argsort(after, kind="stable")
     indptr = np.zeros(len(duration) + 1, np.int64)
     np.cumsum(np.bincount(after, minlength=len(duration)), out=indptr[1:])
-    return schedule(indptr, before[order], duration)[2]
+    topological: Int = schedule(indptr, before[order], duration)[2]
+    return topological
 
 
 def _acyclic(
@@ -124,11 +125,13 @@ def _time_order(before: Int, after: Int, start: Int, end: Int) -> Int:
 
 def _take(series: pl.Series, index: Int) -> pl.Series:
     """Gather with -1 as null."""
-    return series.gather(pl.Series(index).replace(-1, None))
+    taken: pl.Series = series.gather(pl.Series(index).replace(-1, None))
+    return taken
 
 
 def _known(values: Int, missing: int = -1) -> pl.Series:
-    return pl.Series(values).replace(missing, None)
+    known: pl.Series = pl.Series(values).replace(missing, None)
+    return known
 
 
 def _item_columns(
@@ -174,7 +177,11 @@ def _turns(owner: Int) -> Int:
 
 def _arguments(frame: pl.DataFrame, event: Int, host_nodes: pl.DataFrame | None, joined: Int) -> dict[str, pl.Series]:
     """Return operator arguments: from the execution trace where the operator is joined, else from the profile."""
-    is_op = np.where(event >= 0, frame["kind"].to_numpy()[event] == OPERATOR, False) if len(event) else np.empty(0, np.bool_)
+    is_op = (
+        np.where(event >= 0, frame["kind"].to_numpy()[event] == OPERATOR, False)
+        if len(event)
+        else np.empty(0, np.bool_)
+    )
     event = np.where(is_op, event, -1)
     own = {part: _take(frame[part], event) for part in ("values", "dims", "types", "strides")}
     if host_nodes is None:
@@ -183,7 +190,9 @@ def _arguments(frame: pl.DataFrame, event: Int, host_nodes: pl.DataFrame | None,
             "input_strides": filled(own["strides"]),
         }
     node = np.where(event >= 0, joined[event], -1)
-    other = {name: _take(host_nodes[name], node) for name in host_nodes.columns if name.startswith(("input_", "output_"))}
+    other = {
+        name: _take(host_nodes[name], node) for name in host_nodes.columns if name.startswith(("input_", "output_"))
+    }
     return {
         "op_schema": filled(_take(host_nodes["op_schema"], node), 0),
         "inputs": io_struct(
@@ -221,7 +230,10 @@ def _activity_columns(
     names = ("comm_type", "comm_size", "comm_dtype", "pg_name", "comm_src", "comm_dst", "comm_tag", "comm_root",
              "in_split_sizes", "out_split_sizes", "unknown_comm")  # fmt: skip
     comm = {
-        name: pl.Series([getattr(communications[row], name) if row in communications else None for row in range(count)], dtype=SCHEMA[name])
+        name: pl.Series(
+            [getattr(communications[row], name) if row in communications else None for row in range(count)],
+            dtype=SCHEMA[name],
+        )
         for name in names
     }
     several = frame.filter(pl.col("device") >= 0)["device"].n_unique() > 1
@@ -282,7 +294,11 @@ def _fw_parents(nodes: pl.DataFrame, host_nodes: pl.DataFrame | None, joined: In
         return nodes
     events = np.flatnonzero(joined >= 0)
     rows = joined[events]
-    translate = pl.DataFrame({"fw_parent": host_nodes["id"].to_numpy()[rows], "target": event_id[events]}).unique("fw_parent")
-    pairs = pl.DataFrame({"id": event_id[events].astype(np.uint64), "fw_parent": host_nodes["fw_parent"].to_numpy()[rows]})
+    translate = pl.DataFrame({"fw_parent": host_nodes["id"].to_numpy()[rows], "target": event_id[events]}).unique(
+        "fw_parent"
+    )
+    pairs = pl.DataFrame(
+        {"id": event_id[events].astype(np.uint64), "fw_parent": host_nodes["fw_parent"].to_numpy()[rows]}
+    )
     found = pairs.join(translate, on="fw_parent").filter(pl.col("target") >= 0).unique("id")
     return nodes.join(found.select("id", fw_parent=pl.col("target")), on="id", how="left", maintain_order="left")

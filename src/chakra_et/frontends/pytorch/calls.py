@@ -24,9 +24,9 @@ __all__ = [
     "RECORD",
     "STREAM_SYNC",
     "WAIT",
+    "GraphLaunch",
     "LaunchLog",
     "call_roles",
-    "GraphLaunch",
     "find_graph_launches",
     "find_launchers",
 ]
@@ -53,11 +53,20 @@ _ROLES: tuple[tuple[re.Pattern[str], int], ...] = tuple(
 
 def call_roles(timeline: HostTimeline) -> npt.NDArray[np.int8]:
     """Return what each host event does to streams, int8 [E]; `OTHER` for all but runtime calls."""
-    names = timeline.frame.lazy().select("name", "kind").filter(pl.col("kind") == RUNTIME).select("name").unique().collect()["name"]
+    names = (
+        timeline.frame.lazy()
+        .select("name", "kind")
+        .filter(pl.col("kind") == RUNTIME)
+        .select("name")
+        .unique()
+        .collect()["name"]
+    )
     table = {name: role for name in names for pattern, role in reversed(_ROLES) if pattern.match(name)}
     if not table:
         return np.zeros(len(timeline.kind), np.int8)
-    roles = timeline.frame["name"].replace_strict(list(table), list(table.values()), default=OTHER, return_dtype=pl.Int8)
+    roles = timeline.frame["name"].replace_strict(
+        list(table), list(table.values()), default=OTHER, return_dtype=pl.Int8
+    )
     return np.where(timeline.kind == RUNTIME, roles.to_numpy(), OTHER).astype(np.int8)
 
 
@@ -83,7 +92,8 @@ class LaunchLog:
     """For every lane, its activities in order of launch.
 
     Attributes:
-        time: Per lane int64 [n]: when each was launched (launches unknown count as the activity's own start), running maximum.
+        time: Per lane int64 [n]: when each was launched (launches unknown count as the activity's own start), running
+            maximum.
         activity: Per lane int64 [n].
     """
 
@@ -148,5 +158,7 @@ def find_graph_launches(launcher: Int, lane: Int, start: Int) -> list[GraphLaunc
     several = count > 1
     return [
         GraphLaunch(call, tuple(first[at : at + lanes].tolist()), tuple(last[at : at + lanes].tolist()))
-        for call, at, lanes in zip(calls[several].tolist(), begin[several].tolist(), count[several].tolist(), strict=True)
+        for call, at, lanes in zip(
+            calls[several].tolist(), begin[several].tolist(), count[several].tolist(), strict=True
+        )
     ]

@@ -1,9 +1,10 @@
 """Communication arguments on the host side: ``record_param_comms`` in every version's order, and ``c10d::`` calls.
 
-``record_param_comms`` lists its arguments by position, and the positions changed: tensors (absent for waits and barriers), a sequence
-number (alone, or with a point-to-point flag), the group (a pointer up to 1.0.2, then name and description), the rank, the collective's
-name, the split sizes in and out, then up to 1.0.2 the world size, later the group's first global rank, stride and size. What a
-value is follows from its type and from which side of the name it stands, so one reader serves all versions.
+``record_param_comms`` lists its arguments by position, and the positions changed: tensors (absent for waits and
+barriers), a sequence number (alone, or with a point-to-point flag), the group (a pointer up to 1.0.2, then name and
+description), the rank, the collective's name, the split sizes in and out, then up to 1.0.2 the world size, later the
+group's first global rank, stride and size. What a value is follows from its type and from which side of the name it
+stands, so one reader serves all versions.
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def _split_text(value: list[Any]) -> str:
 
 
 def tensor_bytes(value: Any) -> int:
-    """Return the bytes of all tensor records ``[id, storage, offset, elements, bytes each, device]`` in a nested list."""
+    """Return the bytes of all tensor records in a nested list."""
     if not isinstance(value, list):
         return 0
     if len(value) == 6 and isinstance(value[5], str) and all(isinstance(part, int) for part in value[:5]):
@@ -246,7 +247,7 @@ def _elements(shape: Any) -> int:
 
 
 def range_bytes(dims: str, types: str) -> tuple[int, str]:
-    """Return bytes and element type of a communication range's own arguments (``gloo:*`` and ``nccl:*`` annotations)."""
+    """Return bytes and element type of the arguments of a ``gloo:*`` or ``nccl:*`` annotation."""
     shapes, kinds = _decode(dims), _decode(types)
     total, dtype = 0, ""
     for shape, kind in zip(shapes, kinds, strict=False):
@@ -287,7 +288,13 @@ def _group_size(short: str, plain: list[Any]) -> int:
             value = plain[position] if position < len(plain) else None
             if short == "alltoall_":
                 return len(value) if isinstance(value, list) else 0
-            if isinstance(value, list) and value and isinstance(value[0], list) and value[0] and isinstance(value[0][0], list):
+            if (
+                isinstance(value, list)
+                and value
+                and isinstance(value[0], list)
+                and value[0]
+                and isinstance(value[0][0], list)
+            ):
                 return len(value[0])
     if short in ("_allgather_base_", "_reduce_scatter_base_") and len(plain) > 1:
         small, large = sorted((tensor_bytes(plain[0]), tensor_bytes(plain[1])))

@@ -1,7 +1,7 @@
 """Give communications their type, size, element type, group and peers.
 
-Sources, best first: the kernel's own metadata, the host's ``record_param_comms`` or ``c10d::`` call around the launch, the
-``nccl:*``/``gloo:*`` annotation there, the kernel's name. What none of them names is marked ``unknown_comm``.
+Sources, best first: the kernel's own metadata, the host's ``record_param_comms`` or ``c10d::`` call around the launch,
+the ``nccl:*``/``gloo:*`` annotation there, the kernel's name. What none of them names is marked ``unknown_comm``.
 
 Shape letters: A activities.
 """
@@ -82,7 +82,12 @@ def describe(source: CommSource, *, rank: int | None, groups: Mapping[str, Proce
         groups: Known process groups by name.
     """
     columns = CommColumns()
-    names = [str(source.kernel.get("collective") or ""), source.record.name if source.record else "", source.annotation, source.name]
+    names = [
+        str(source.kernel.get("collective") or ""),
+        source.record.name if source.record else "",
+        source.annotation,
+        source.name,
+    ]
     for name in filter(None, names):
         point = is_point_to_point(name)
         if point is not None:
@@ -193,7 +198,7 @@ def _peers(columns: CommColumns, source: CommSource, rank: int | None, groups: M
 
 
 def _global_rank(local: int, name: str | None, groups: Mapping[str, ProcessGroup]) -> int:
-    ranks = groups[name].ranks if name in groups else ()
+    ranks = groups[name].ranks if name is not None and name in groups else ()
     return ranks[local] if 0 <= local < len(ranks) else local
 
 
@@ -202,15 +207,20 @@ def assign_worker_groups(
 ) -> None:
     """Name the groups of host collectives by the worker threads that ran them.
 
-    A gloo group has a pool of worker threads of its own, made when the group was made: pools by thread id follow groups by name. Lists
-    that hold one tensor a member tell a group's size, which narrows the choice where a group was not used.
+    A gloo group has a pool of worker threads of its own, made when the group was made: pools by thread id follow
+    groups by name. Lists that hold one tensor a member tell a group's size, which narrows the choice where a group was
+    not used.
 
     Args:
         communications: Host collectives; ``pg_name`` is set where it is None.
         workers: int64 [A], worker thread of each, -1 unknown.
         groups: Process groups that the rank is in.
     """
-    open_ = [i for i, c in enumerate(communications) if c.pg_name is None and c.type == NodeType.COMM_COLL_NODE and workers[i] >= 0]
+    open_ = [
+        i
+        for i, c in enumerate(communications)
+        if c.pg_name is None and c.type == NodeType.COMM_COLL_NODE and workers[i] >= 0
+    ]
     if not open_ or not groups:
         return
     kinds: dict[int, set[tuple[int | None, int | None]]] = {}
@@ -235,7 +245,7 @@ def _root_in(root: int | None, group: ProcessGroup) -> int | None:
 
 
 def _pools(kinds: Mapping[int, set[tuple[int | None, int | None]]], limit: int) -> dict[int, int]:
-    """Sort worker threads into pools of two (gloo's default): neighbors by thread id that ran like work, or have successive ids."""
+    """Sort worker threads into pools of two, gloo's default: neighbors that ran like work, or have successive ids."""
     pool: dict[int, int] = {}
     number, previous, members = -1, -1, 0
     for thread in sorted(kinds):
@@ -266,9 +276,9 @@ def _monotone(pools: list[int], sizes: Mapping[int, int], groups: Sequence[Proce
 def name_groups(communications: Sequence[CommColumns], groups: dict[str, ProcessGroup], world_size: int | None) -> str:
     """Name groups that are pointers, or that nothing names, and add them to the known ones.
 
-    Up to 1.0.2, execution traces tell a group by its address, which differs from rank to rank; groups are numbered in the order of their
-    first use instead, which doesn't, as ranks run the same program. A group as big as the job is the whole job. Where nothing tells
-    groups at all, the whole job is assumed.
+    Up to 1.0.2, execution traces tell a group by its address, which differs from rank to rank; groups are numbered in
+    the order of their first use instead, which doesn't, as ranks run the same program. A group as big as the job is
+    the whole job. Where nothing tells groups at all, the whole job is assumed.
 
     Args:
         communications: Communications in the order of their launch; `pg_name` is set.

@@ -63,7 +63,9 @@ class RankFacts:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-def convert_rank(profile: KinetoProfile, host: HostTrace | None, *, sources: tuple[dict[str, Any], ...]) -> tuple[Trace, RankFacts]:
+def convert_rank(
+    profile: KinetoProfile, host: HostTrace | None, *, sources: tuple[dict[str, Any], ...]
+) -> tuple[Trace, RankFacts]:
     """Convert one rank.
 
     Args:
@@ -105,7 +107,7 @@ def _remember(groups: dict[str, ProcessGroup], group: ProcessGroup) -> None:
 
 
 def _known_groups(profile: KinetoProfile, host: HostTrace | None) -> dict[str, ProcessGroup]:
-    """Merge the groups of both files: the profile has explicit ranks, the execution trace may leave them out for the world."""
+    """Merge the groups of both files; an execution trace may leave out the ranks of the whole job."""
     groups: dict[str, ProcessGroup] = {}
     for group in (*profile.process_groups, *(host.process_groups if host is not None else ())):
         if not group.ranks and profile.world_size and group.size == profile.world_size:
@@ -129,13 +131,22 @@ def _describe_all(
     described: dict[int, CommColumns] = {}
     names = timeline.frame["name"]
     wanted = ("name", "collective", "dtype", "in_elements", "out_elements", "group_size", "in_split", "out_split",
-              "pg_name", "pg_desc", "pg_ranks", "src_rank", "dst_rank", "root_rank", "dims", "types", "worker")  # fmt: skip
+              "pg_name", "pg_desc", "pg_ranks", "src_rank", "dst_rank", "root_rank", "dims", "types",
+              "worker")  # fmt: skip
     frame = activities.frame.select(name for name in wanted if name in activities.frame.columns)
     for row, kernel in zip(rows.tolist(), frame[rows].iter_rows(named=True), strict=True):
         launcher = int(activities.launcher[row])
         if activities.kind[row] == HOST_COMMUNICATION:
             record = _c10d_record(timeline, launcher, join, host, kernel)
-            source = CommSource(kernel["name"], {}, record, kernel["name"], kernel["dims"] or "", kernel["types"] or "", kernel["worker"])
+            source = CommSource(
+                kernel["name"],
+                {},
+                record,
+                kernel["name"],
+                kernel["dims"] or "",
+                kernel["types"] or "",
+                kernel["worker"],
+            )
             is_async[row] = record is None or record.is_async is not False
         else:
             record, annotation = _around(timeline, launcher, names, join, records)
@@ -152,7 +163,10 @@ def _describe_all(
 
 
 def _device_side(kernel: dict[str, Any]) -> dict[str, Any]:
-    return {name: -1 if value is None and name.endswith(("elements", "size", "rank")) else value for name, value in kernel.items()}
+    return {
+        name: -1 if value is None and name.endswith(("elements", "size", "rank")) else value
+        for name, value in kernel.items()
+    }
 
 
 def _around(
@@ -178,7 +192,7 @@ def _around(
 def _sibling_record(
     timeline: HostTimeline, annotation: int, names: pl.Series, join: Join, records: dict[int, CommRecord]
 ) -> CommRecord | None:
-    """Find the ``record_param_comms`` that stands just before an annotation under the same operator (torch up to 2.0)."""
+    """Find the ``record_param_comms`` just before an annotation under the same operator (torch up to 2.0)."""
     parent = int(timeline.parent[annotation])
     event = annotation - 1
     while event > parent and event >= annotation - 64:
@@ -234,14 +248,27 @@ def _facts(
 
 
 def _dropped(profile: KinetoProfile, join: Join | None) -> list[str]:
-    kept = {"cpu_op", "Operator", "user_annotation", "kernel", "gpu_memcpy", "gpu_memset", "cuda_sync", "Kernel", "Memcpy", "Memset"}
+    kept = {
+        "cpu_op",
+        "Operator",
+        "user_annotation",
+        "kernel",
+        "gpu_memcpy",
+        "gpu_memset",
+        "cuda_sync",
+        "Kernel",
+        "Memcpy",
+        "Memset",
+    }
     words = [
         f"{count} '{category}' records ({_REASONS.get(category, 'not a host operator or a device activity')})"
         for category, count in sorted(profile.counts.items())
         if category not in kept and not category.endswith(("_runtime", "_driver")) and category != "Runtime"
     ]
     if join is not None and join.matched < join.operators:
-        words.append(f"{join.operators - join.matched} operators of the execution trace that the profile doesn't have (no times)")
+        words.append(
+            f"{join.operators - join.matched} operators of the execution trace that the profile doesn't have (no times)"
+        )
     return words
 
 
@@ -260,11 +287,16 @@ def _warnings(
     words += [f"{host.path}: {repair}" for repair in host.repairs] if host is not None else []
     counts = graph.counts
     if unlinked:
-        words.append(f"{unlinked} activities have no launch call in the profile (launched before the window, or not recorded)")
+        words.append(
+            f"{unlinked} activities have no launch call in the profile (launched before the window, or not recorded)"
+        )
     if counts["contradicting"]:
         words.append(f"{counts['contradicting']} wait edges contradict the recorded times and were not written")
     if counts["snapped"]:
-        words.append(f"{counts['snapped']} activities end up to {profile.resolution_ns} ns inside the next one: moved to its start")
+        words.append(
+            f"{counts['snapped']} activities end up to {profile.resolution_ns} ns inside the next one: "
+            "moved to its start"
+        )
     if counts["overlapping_activities"]:
         words.append(f"{counts['overlapping_activities']} activities overlap the one before on their stream")
     if counts["overlapping_host_events"]:

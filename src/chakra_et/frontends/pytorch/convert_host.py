@@ -1,7 +1,7 @@
 """An execution trace alone to a host-only trace: order, arguments and communications, but no times.
 
-Operators keep their program order as a chain in the order of their starts, a thread after the other where nothing else is known;
-tensor producers and consumers become data edges.
+Operators keep their program order as a chain in the order of their starts, a thread after the other where nothing else
+is known; tensor producers and consumers become data edges.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ def convert_host(host: HostTrace, *, sources: tuple[dict[str, Any], ...]) -> tup
             "fw_tid": nodes["fw_tid"].replace(0, None),
             **operator_arguments(nodes),
             **{
-                name: pl.Series([getattr(described[row], name) if row in described else None for row in range(count)], dtype=SCHEMA[name])
+                name: pl.Series(
+                    [getattr(described[row], name) if row in described else None for row in range(count)],
+                    dtype=SCHEMA[name],
+                )
                 for name in _COMM
             },
         }
@@ -75,7 +78,9 @@ def convert_host(host: HostTrace, *, sources: tuple[dict[str, Any], ...]) -> tup
     for columns in described.values():
         if columns.seen_group is not None:
             groups.setdefault(columns.seen_group.name, columns.seen_group)
-    trace = Trace(frame.select(present), tuple(groups.values()), TraceMetadata(rank=rank, family="collected", sources=sources))
+    trace = Trace(
+        frame.select(present), tuple(groups.values()), TraceMetadata(rank=rank, family="collected", sources=sources)
+    )
     return trace, _facts(host, nodes, described)
 
 
@@ -103,7 +108,7 @@ def _chain(threads: list[int]) -> pl.Series:
 
 
 def _describe(nodes: pl.DataFrame, rank: int | None, groups: dict[str, ProcessGroup]) -> dict[int, CommColumns]:
-    """Describe communications: ``record_param_comms`` (waits aside), or ``c10d`` calls where a backend writes no such records."""
+    """Describe ``record_param_comms`` (waits aside), or ``c10d`` calls where there are no such records."""
     records: dict[int, CommRecord] = {
         row: record for row, record in parse_records(nodes).items() if record.name not in ("wait", "init", "coalesced")
     }
@@ -112,8 +117,14 @@ def _describe(nodes: pl.DataFrame, rank: int | None, groups: dict[str, ProcessGr
         for row in calls.iter_rows(named=True):
             if "work" not in row["name"] and "coalesc" not in row["name"]:
                 records[row["row"]] = parse_c10d(
-                    row["name"], dims="", types="", values="", et_values=row["input_values"] or "", et_types=row["input_types"] or ""
+                    row["name"],
+                    dims="",
+                    types="",
+                    values="",
+                    et_values=row["input_values"] or "",
+                    et_types=row["input_types"] or "",
                 )
     return {
-        row: describe(CommSource(nodes["name"][row], {}, record), rank=rank, groups=groups) for row, record in records.items()
+        row: describe(CommSource(nodes["name"][row], {}, record), rank=rank, groups=groups)
+        for row, record in records.items()
     }

@@ -28,7 +28,9 @@ def tensor_pairs(host: HostTrace, joined: Int, timeline: HostTimeline) -> tuple[
     """
     events = np.flatnonzero(joined >= 0)
     texts = host.nodes.select("input_values", "output_values")[joined[events]]
-    before, after = producers(texts["input_values"], texts["output_values"], timeline.start[events], timeline.end[events])
+    before, after = producers(
+        texts["input_values"], texts["output_values"], timeline.start[events], timeline.end[events]
+    )
     before, after = events[before], events[after]
     # What an operator uses inside a caller that uses it too is implied.
     count = len(timeline.start)
@@ -41,7 +43,7 @@ def tensor_pairs(host: HostTrace, joined: Int, timeline: HostTimeline) -> tuple[
 
 
 def flow_pairs(flows: pl.DataFrame, timeline: HostTimeline) -> tuple[Int, Int]:
-    """Return forward and backward operators (events) of the profile's ``fwdbwd`` flows, where the times allow an edge."""
+    """Return forward and backward operators (events) of ``fwdbwd`` flows, where the times allow an edge."""
     empty = np.empty(0, np.int64)
     ends = flows.filter(pl.col("flow") >= 0)
     if not ends.height:
@@ -50,7 +52,11 @@ def flow_pairs(flows: pl.DataFrame, timeline: HostTimeline) -> tuple[Int, Int]:
     starts = timeline.frame.select("pid", "tid", "kind").with_columns(
         start_ns=timeline.frame["start_ns"], event=pl.int_range(timeline.frame.height, dtype=pl.Int64)
     )
-    starts = starts.filter(pl.col("kind") == 0).drop("kind").unique(["pid", "tid", "start_ns"], keep="last", maintain_order=True)
+    starts = (
+        starts.filter(pl.col("kind") == 0)
+        .drop("kind")
+        .unique(["pid", "tid", "start_ns"], keep="last", maintain_order=True)
+    )
     joined = pairs.join(starts, on=["pid", "tid", "start_ns"]).join(
         starts.rename({"pid": "pid_to", "tid": "tid_to", "start_ns": "start_ns_to", "event": "event_to"}),
         on=["pid_to", "tid_to", "start_ns_to"],

@@ -37,7 +37,8 @@ class DeviceView:
         may_block: bool [A], true for copies for which an async call waits.
         log: Launch order of the lanes.
         graphs: Launches that use several lanes.
-        mates: For the last activity of a graph launch on a lane, those on its other lanes: what is after the graph is after all.
+        mates: For the last activity of a graph launch on a lane, those on its other lanes: what is after the graph is
+            after all.
         lanes: Lane of each (device, stream).
         syncs: `KinetoProfile.syncs`.
         resolution_ns: Clock resolution.

@@ -1,7 +1,7 @@
 """Edges between nodes that aren't numbered yet.
 
-Nodes of a rank come in four kinds, and how many there are of each is known only at the end. Until then a node is its kind's base
-plus its index in its kind.
+Nodes of a rank come in four kinds, and how many there are of each is known only at the end. Until then a node is its
+kind's base plus its index in its kind.
 
 Shape letters: N nodes, E edges.
 """
@@ -41,7 +41,9 @@ class EdgeBuffer:
         if keep.any():
             self._parts.append((first[keep], second[keep], kind, inferred))
 
-    def numbered(self, sizes: tuple[int, int, int, int]) -> tuple[Int, Int, npt.NDArray[np.int8], npt.NDArray[np.bool_]]:
+    def numbered(
+        self, sizes: tuple[int, int, int, int]
+    ) -> tuple[Int, Int, npt.NDArray[np.int8], npt.NDArray[np.bool_]]:
         """Return before, after (0 .. N-1), kind and inferred of all edges.
 
         Args:
@@ -49,9 +51,7 @@ class EdgeBuffer:
         """
         base = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         lengths = [len(part[0]) for part in self._parts]
-        ends = [
-            np.concatenate([np.empty(0, np.int64), *(part[side] for part in self._parts)]) for side in (0, 1)
-        ]
+        ends = [np.concatenate([np.empty(0, np.int64), *(part[side] for part in self._parts)]) for side in (0, 1)]
         before, after = (base[end >> 40] + (end & ((1 << 40) - 1)) for end in ends)
         return (
             before,

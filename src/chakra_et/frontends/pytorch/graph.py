@@ -159,7 +159,7 @@ def _find_pauses_for(
     lane_preds: tuple[Int, Int],
     is_async: Bool,
 ) -> int:
-    """Find waits in pauses: between threads, and for host communications; return how many of those no pause waited for."""
+    """Find waits in pauses; return how many host communications no pause waited for."""
     pauses = find_pauses(timeline, window_start_ns=window[0])
     find_handoffs(holes, timeline, pauses)
     tie_polling_threads(holes, timeline, pauses)
@@ -180,8 +180,8 @@ def _launch_points(
 ) -> Int:
     """Return when each activity's launch let it start, int64 [A], -1 unknown; holes of blocking copies are moved there.
 
-    A call that its activity outran is split where the activity started. A blocking copy behind other work is launched early in its
-    call, after the usual lead.
+    A call that its activity outran is split where the activity started. A blocking copy behind other work is launched
+    early in its call, after the usual lead.
     """
     launcher = activities.launcher
     known = np.flatnonzero(launcher >= 0)
@@ -218,18 +218,18 @@ def _explain(
     for name, chosen, default in (("device", ~host, 10_000), ("host_communication", host, 100_000)):
         if not chosen.any():
             continue
-        starts = explain_starts(
-            activities.start[chosen], follows[chosen], launched[chosen], call_start[chosen], first[chosen], busy[chosen],
+        starts, latencies[name] = explain_starts(
+            activities.start[chosen], follows[chosen], launched[chosen], call_start[chosen], first[chosen],
+            busy[chosen],
             window_start_ns=window[0], default_ns=default,
         )  # fmt: skip
         for part, found in zip(parts, (starts.launch, starts.follow, starts.unexplained), strict=True):
             part[chosen] = found
-        latencies[name] = starts.latencies
-    return Starts(*parts, next(iter(latencies.values()), Latencies(0, 0, 0, 0))), latencies
+    return Starts(parts[0], parts[1], parts[2]), latencies
 
 
 def _busy_until(activities: Activities) -> Int:
-    """Return the latest end of what started before each activity, of devices and of host communications apart, int64 [A]."""
+    """Return the latest end of what started before each activity, hosts and devices apart, int64 [A]."""
     busy = np.full(len(activities), -1, np.int64)
     host = activities.kind == HOST_COMMUNICATION
     for chosen in (np.flatnonzero(host), np.flatnonzero(~host)):
@@ -255,7 +255,7 @@ def _find_more_waits(
 
 
 def _first_of_launch(activities: Activities) -> Bool:
-    """Return whether each activity is the first of its launch call on its lane (activities are in lane order), bool [A]."""
+    """Return whether each activity, in lane order, is the first of its launch call on its lane, bool [A]."""
     key = activities.launcher * (len(activities.lanes) + 2) + activities.lane + 1
     first = np.zeros(len(activities), np.bool_)
     first[np.unique(key, return_index=True)[1]] = True

@@ -159,12 +159,21 @@ def _chain(edges: EdgeBuffer, bounds: Int, items: int) -> None:
 
 
 def _add_waits(
-    edges: EdgeBuffer, spans: list[tuple[tuple[int, int], Hole]], handed: list[tuple[int, ...]], handed_item: Int, resumed: Int
+    edges: EdgeBuffer,
+    spans: list[tuple[tuple[int, int], Hole]],
+    handed: list[tuple[int, int, int, bool]],
+    handed_item: Int,
+    resumed: Int,
 ) -> None:
     resumed = _items(resumed)
     waits = [(a, row, i) for row, (_, hole) in enumerate(spans) for a, i in hole.activities]
     for inferred in (False, True):
         chosen = [(activity, row) for activity, row, how in waits if how is inferred]
-        edges.add([ACTIVITY + activity for activity, _ in chosen], [resumed[row] for _, row in chosen], SYNC, inferred=inferred)
+        edges.add(
+            [ACTIVITY + activity for activity, _ in chosen],
+            [resumed[row] for _, row in chosen],
+            SYNC,
+            inferred=inferred,
+        )
         rows = [index for index, wait in enumerate(handed) if wait[3] is inferred]
         edges.add(_items(handed_item[rows]), [resumed[handed[row][0]] for row in rows], SYNC, inferred=inferred)

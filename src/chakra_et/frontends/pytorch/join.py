@@ -1,7 +1,7 @@
 """Join the operators of an execution trace with those of a Kineto profile.
 
-By record function id where both files have it; else by the profile's ``External id`` at an offset found by voting; else by thread,
-name and order. Every pair is checked by name.
+By record function id where both files have it; else by the profile's ``External id`` at an offset found by voting;
+else by thread, name and order. Every pair is checked by name.
 
 Shape letters: E host events, N execution-trace nodes.
 """
@@ -124,7 +124,7 @@ def _rare_pairs(left: pl.DataFrame, right: pl.DataFrame) -> pl.DataFrame:
 
 
 def _join_by_order(nodes: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
-    """Pair the k-th operator of a name with the k-th of that name; names that are not equally often in both are left out."""
+    """Pair the k-th operator of a name with the k-th of that name, where both files have equally many."""
     left = events.with_columns(turn=pl.int_range(pl.len()).over("name"), times=pl.len().over("name"))
     right = nodes.sort("id").with_columns(turn=pl.int_range(pl.len()).over("name"), times=pl.len().over("name"))
     return left.join(right, on=["name", "turn", "times"], how="inner").select("event", "node")
@@ -134,7 +134,8 @@ def _check_ranks(host: HostTrace, profile: KinetoProfile) -> None:
     rank = host_rank(host)
     if rank is not None and profile.rank is not None and rank != profile.rank:
         raise MismatchError(
-            f"{host.path}: expected the execution trace of rank {profile.rank}, like {profile.path}, got rank {rank}'s; "
+            f"{host.path}: expected the execution trace of rank {profile.rank}, like {profile.path}, "
+            f"got rank {rank}'s; "
             "pair each rank's files"
         )
 
@@ -146,13 +147,16 @@ def host_rank(host: HostTrace) -> int | None:
     return ranks.pop() if len(ranks) == 1 else None
 
 
-def _check_share(host: HostTrace, profile: KinetoProfile, nodes: pl.DataFrame, events: pl.DataFrame, matched: int) -> None:
+def _check_share(
+    host: HostTrace, profile: KinetoProfile, nodes: pl.DataFrame, events: pl.DataFrame, matched: int
+) -> None:
     """Refuse files of which too little is the same; one may cover more steps than the other."""
     fewer = min(nodes.height, events.height)
     if matched >= _ENOUGH_TO_ACCEPT * fewer:
         return
     raise MismatchError(
-        f"{host.path}: expected the host side of the same run as {profile.path}, got another run's: by id or order and name, only "
+        f"{host.path}: expected the host side of the same run as {profile.path}, got another run's: "
+        f"by id or order and name, only "
         f"{matched} operators are the same, of {nodes.height} in the one and {events.height} in the other; "
         "convert each file alone, or capture both over the same steps"
     )

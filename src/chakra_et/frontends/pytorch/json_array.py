@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -102,7 +103,7 @@ class JsonObjects:
             str(data.data, "utf-8")
         except UnicodeDecodeError:
             raw = data.tobytes()
-            return pl.Series([raw[a:b].decode("utf-8", "replace") for a, b in zip(offsets[:-1], offsets[1:], strict=True)])
+            return pl.Series([raw[a:b].decode("utf-8", "replace") for a, b in pairwise(offsets.tolist())])
         texts = string_series("", offsets, data)
         if not len(escaped):
             return texts
@@ -187,7 +188,9 @@ def _header(text: bytes, begin: int, stop: int) -> dict[str, Any]:
     )
     for attempt in attempts:
         try:
-            found = json.JSONDecoder(strict=False).raw_decode(attempt().decode("utf-8", errors="replace").lstrip("\ufeff \r\n\t"))[0]
+            found = json.JSONDecoder(strict=False).raw_decode(
+                attempt().decode("utf-8", errors="replace").lstrip("\ufeff \r\n\t")
+            )[0]
         except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):

@@ -36,7 +36,8 @@ _DTYPES = {
     "double": 8, "float64": 8, "long": 8, "longint": 8, "int64": 8, "uint64": 8, "f64": 8, "i64": 8, "u64": 8,
     "half": 2, "float16": 2, "bfloat16": 2, "f16": 2, "bf16": 2, "short": 2, "shortint": 2, "int16": 2, "uint16": 2,
     "char": 1, "byte": 1, "int8": 1, "uint8": 1, "bool": 1, "unsignedchar": 1, "signedchar": 1, "i8": 1, "u8": 1,
-    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8e4m3fn": 1, "float8e5m2": 1,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
+    "float8e4m3fn": 1, "float8e5m2": 1,
     "complexfloat": 8, "complex64": 8, "complexdouble": 16, "complex128": 16, "complexhalf": 4,
 }  # fmt: skip
 
@@ -80,8 +81,10 @@ def is_point_to_point(name: str) -> NodeType | None:
 
 
 def copy_kind(name: str, kind: str) -> str:
-    """Return HtoD, DtoH, DtoD, PtoP or HtoH from a copy's name, else from the profiler's kind field, else an empty string."""
-    match = re.search(r"\b(HtoD|DtoH|DtoD|PtoP|HtoH|HtoA|AtoH|AtoD|DtoA)\b", name) or re.search(r"(HtoD|DtoH|DtoD|PtoP|HtoH)", kind)
+    """Return HtoD, DtoH, DtoD, PtoP or HtoH from a copy's name or the profiler's kind field, else nothing."""
+    match = re.search(r"\b(HtoD|DtoH|DtoD|PtoP|HtoH|HtoA|AtoH|AtoD|DtoA)\b", name) or re.search(
+        r"(HtoD|DtoH|DtoD|PtoP|HtoH)", kind
+    )
     if match:
         return match.group(1)
     words = {"HOST_TO_DEVICE": "HtoD", "DEVICE_TO_HOST": "DtoH", "DEVICE_TO_DEVICE": "DtoD", "PEER_TO_PEER": "PtoP"}

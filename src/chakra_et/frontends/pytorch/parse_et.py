@@ -1,7 +1,10 @@
-"""PyTorch execution traces (``ExecutionTraceObserver``'s JSON) as columns: host operators with tensors, shapes, arguments; no times.
+"""PyTorch execution traces (``ExecutionTraceObserver``'s JSON) as columns.
 
-Schemas 1.0.1 (arguments beside the node) and 1.0.2 to 1.1.1 (``inputs``/``outputs`` objects and an ``attrs`` list), with or without
-the ``-chakra.0.0.4`` suffix. Nodes stand in completion order in the file; here they are sorted by id, which is the order of starts.
+They hold host operators with tensors, shapes and arguments, but no times.
+
+Schemas 1.0.1 (arguments beside the node) and 1.0.2 to 1.1.1 (``inputs``/``outputs`` objects and an ``attrs`` list),
+with or without the ``-chakra.0.0.4`` suffix. Nodes stand in completion order in the file; here they are sorted by id,
+which is the order of starts.
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ class HostTrace:
     Attributes:
         path: Name for messages.
         schema: Schema string in the file.
-        nodes: id, name, parent, rf_id, fw_parent, seq_id, scope, tid, fw_tid, op_schema; ``input_*`` and ``output_*`` JSON texts
-            (values, shapes, types, strides); further attributes as strings, null where a node lacks them.
+        nodes: id, name, parent, rf_id, fw_parent, seq_id, scope, tid, fw_tid, op_schema; ``input_*`` and ``output_*``
+            JSON texts (values, shapes, types, strides); further attributes as strings, null where a node lacks them.
         process_groups: Groups of the ``process_group:init`` record; an empty rank list there means all ranks.
         repairs: What was wrong with the file.
         header: Other top-level keys.
@@ -73,7 +76,9 @@ def parse_et(path: str, text: bytes) -> HostTrace:
     schema = str(file.header.get("schema", ""))
     version = schema.split("-")[0]
     if version not in SCHEMAS:
-        raise FormatError(f"{path}: expected a PyTorch execution trace of schema {', '.join(SCHEMAS)}, got {schema or 'none'!r}")
+        raise FormatError(
+            f"{path}: expected a PyTorch execution trace of schema {', '.join(SCHEMAS)}, got {schema or 'none'!r}"
+        )
     nodes = _old_nodes(file) if version == "1.0.1" else _nodes(file)
     lost = int((nodes["id"] < 0).sum())
     if lost:

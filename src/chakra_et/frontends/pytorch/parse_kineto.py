@@ -1,7 +1,7 @@
 """Kineto profiles (``torch.profiler``'s trace-event JSON) as columns.
 
-Times are int64 nanoseconds since the Unix epoch where the profile tells its base, else since the profile's own zero. They are parsed
-from the decimal text: as floats, microseconds since the epoch keep only a quarter of a microsecond.
+Times are int64 nanoseconds since the Unix epoch where the profile tells its base, else since the profile's own zero.
+They are parsed from the decimal text: as floats, microseconds since the epoch keep only a quarter of a microsecond.
 """
 
 from __future__ import annotations
@@ -48,11 +48,12 @@ class KinetoProfile:
         world_size: World size in the file, or None.
         process_groups: Groups in the file (``pg_config``).
         resolution_ns: Clock resolution: 1000 for whole microseconds, else 1.
-        host: Host events: kind, name, pid, tid, start_ns, duration_ns, external_id, rf_id, seq_id, fw_tid, correlation, bytes,
-            dims, types, values, strides (JSON texts).
+        host: Host events: kind, name, pid, tid, start_ns, duration_ns, external_id, rf_id, seq_id, fw_tid,
+            correlation, bytes, dims, types, values, strides (JSON texts).
         activities: Device activities: kind (0 kernel, 1 copy, 2 set), name, device, stream, start_ns, duration_ns,
             correlation, external_id, bytes, copy, and the communication arguments.
-        syncs: ``cuda_sync`` records: sync_kind, stream, device, correlation, wait_on_stream, wait_on_record, wait_on_event.
+        syncs: ``cuda_sync`` records: sync_kind, stream, device, correlation, wait_on_stream, wait_on_record,
+            wait_on_event.
         flows: ``fwdbwd`` flow ends: flow, is_start, pid, tid, start_ns.
         counts: Records by category, for what was left out.
         repairs: What was wrong with the file.
@@ -206,7 +207,8 @@ _SYNC_ARGS = {
 
 
 def _kinds(category: pl.Series, rows: Int, table: dict[str, int]) -> pl.Series:
-    return category.gather(rows).replace_strict(table, return_dtype=pl.Int8)
+    kinds: pl.Series = category.gather(rows).replace_strict(table, return_dtype=pl.Int8)
+    return kinds
 
 
 def _host_frame(events: _Events, category: pl.Series) -> tuple[pl.DataFrame, bool]:

@@ -1,7 +1,8 @@
 """Launches that block because the device's queue is full.
 
-A launch call that takes far longer than usual, and returns right after a launch some places before it was done, waited for a slot. The
-distance to that launch is the queue's length. If the long calls agree on one length, every launch waits for the one that far before it.
+A launch call that takes far longer than usual, and returns right after a launch some places before it was done, waited
+for a slot. The distance to that launch is the queue's length. If the long calls agree on one length, every launch
+waits for the one that far before it.
 
 Shape letters: C launch calls, A activities.
 """

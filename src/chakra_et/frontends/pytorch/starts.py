@@ -1,9 +1,10 @@
-"""Why each activity started when it did: after its launch, after earlier work, or for a reason that the profile doesn't show.
+"""Why each activity started when it did: its launch, earlier work, or a reason that the profile doesn't show.
 
-An activity starts at the latest of two times: its launch plus a launch latency, and the end of the work that it follows (its stream's
-order, awaited events) plus the device's own gap between two activities. The profile shows only the later of the two exactly. Its
-latency or gap is measured; the other one gets the profile's typical value, or what room there is. Latencies are bounded by
-what launches onto idle lanes show (their 95th percentile); time beyond that is `unexplained`.
+An activity starts at the latest of two times: its launch plus a launch latency, and the end of the work that it
+follows (its stream's order, awaited events) plus the device's own gap between two activities. The profile shows only
+the later of the two exactly. Its latency or gap is measured; the other one gets the profile's typical value, or what
+room there is. Latencies are bounded by what launches onto idle lanes show (their 95th percentile); time beyond that is
+`unexplained`.
 
 Shape letters: A activities, E edges.
 """
@@ -47,18 +48,24 @@ class Starts:
         launch: After the launch (`launch_latency`).
         follow: After earlier work (`launch_latency`, the device's own).
         unexplained: After both.
-        latencies: The typical values used.
     """
 
     launch: Int
     follow: Int
     unexplained: Int
-    latencies: Latencies
 
 
 def explain_starts(
-    start: Int, follows: Int, launched: Int, call_start: Int, first: Bool, busy_until: Int, *, window_start_ns: int, default_ns: int
-) -> Starts:
+    start: Int,
+    follows: Int,
+    launched: Int,
+    call_start: Int,
+    first: Bool,
+    busy_until: Int,
+    *,
+    window_start_ns: int,
+    default_ns: int,
+) -> tuple[Starts, Latencies]:
     """Explain the starts of one kind of activity.
 
     Args:
@@ -66,10 +73,14 @@ def explain_starts(
         follows: int64 [A], ns: latest end of the earlier work, -1 if there is none.
         launched: int64 [A], ns: when the launch let it start, -1 if unknown.
         call_start: int64 [A], ns: start of the launch call, -1 if unknown.
-        first: bool [A], true for the first activity of its launch on its lane; the later ones of a graph launch only follow it.
+        first: bool [A], true for the first activity of its launch on its lane; the later ones of a graph launch only
+            follow it.
         busy_until: int64 [A], ns: latest end of anything that started before it, on any lane.
         window_start_ns: Where activities with neither hang.
-        default_ns: Latency to assume if the profile shows no launch onto an idle lane.
+        default_ns: Latency to assume if the profile shows no launch onto an idle device.
+
+    Returns:
+        The gaps, and the typical values used.
     """
     has_follow, has_launch = follows >= 0, (launched >= 0) & (first | (follows < 0))
     idle_for = np.where(has_follow, start - follows, _FAR)
@@ -92,7 +103,7 @@ def explain_starts(
     room = np.where(launch_bound & has_follow, idle_for - unexplained, 0)
     follow = np.where(launch_bound & has_follow, np.clip(room, 0, typical.gap_median), follow)
     unexplained = np.where(nothing, start - window_start_ns, unexplained)
-    return Starts(launch, follow, unexplained, typical)
+    return Starts(launch, follow, unexplained), typical
 
 
 def _typical(idle_for: Int, since_launch: Int, call_start: Int, busy_until: Int, default_ns: int) -> Latencies:

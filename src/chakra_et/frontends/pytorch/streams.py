@@ -1,10 +1,10 @@
 """Which stream waited for which: event record -> wait, read from ``cuda_sync`` records or inferred from the calls.
 
-Without records, a profile still has the ``EventRecord`` and ``StreamWaitEvent`` calls in host order, though not their streams. Two
-habits fill the gap. ``stream.wait_stream(other)`` is a record on ``other`` straight before a wait on ``stream``. c10d records on
-the compute stream, lets the communication stream wait, launches, and records the end; ``work.wait()`` is a lone wait of the compute
-stream for the oldest such end. The waiting stream is the one that the thread launches on next. The times decide between
-candidates, and an edge that they contradict is dropped.
+Without records, a profile still has the ``EventRecord`` and ``StreamWaitEvent`` calls in host order, though not their
+streams. Two habits fill the gap. ``stream.wait_stream(other)`` is a record on ``other`` straight before a wait on
+``stream``. c10d records on the compute stream, lets the communication stream wait, launches, and records the end;
+``work.wait()`` is a lone wait of the compute stream for the oldest such end. The waiting stream is the one that the
+thread launches on next. The times decide between candidates, and an edge that they contradict is dropped.
 """
 
 from __future__ import annotations
@@ -68,7 +68,9 @@ def _read(timeline: HostTimeline, records: pl.DataFrame, device: DeviceView) -> 
     waits = StreamWaits()
     roles, lanes = device.roles, device.lanes
     calls = np.flatnonzero((roles == WAIT) | (roles == RECORD))
-    when = dict(zip(timeline.frame["correlation"].to_numpy()[calls].tolist(), timeline.start[calls].tolist(), strict=True))
+    when = dict(
+        zip(timeline.frame["correlation"].to_numpy()[calls].tolist(), timeline.start[calls].tolist(), strict=True)
+    )
     record_times = np.sort(timeline.start[roles == RECORD])
     for row in records.iter_rows(named=True):
         waiting = lanes.get((row["device"], row["stream"]), -1)
@@ -193,8 +195,8 @@ class _Thread:
 def find_timed_waits(waits: StreamWaits, device: DeviceView, late: Int, unexplained: Int, *, tolerance_ns: int) -> None:
     """Explain late starts by times alone: work on another lane that ended right before was what they waited for.
 
-    How soon before is a matter of proportion: an event wait takes some 20 us on AMD, so up to a twentieth of the time to explain is
-    accepted, but no more than 50 us.
+    How soon before is a matter of proportion: an event wait takes some 20 us on AMD, so up to a twentieth of the time
+    to explain is accepted, but no more than 50 us.
 
     Args:
         waits: Receives the edges.
@@ -219,7 +221,9 @@ def find_timed_waits(waits: StreamWaits, device: DeviceView, late: Int, unexplai
 
 
 def order_graph_launches(waits: StreamWaits, timeline: HostTimeline, device: DeviceView) -> None:
-    """Order graph launches that use several lanes: a graph begins after the work before it, and work after it waits for all of it.
+    """Order graph launches that use several lanes.
+
+    A graph begins after the work before it, and work after it waits for all of it.
 
     Args:
         waits: Receives the edges.

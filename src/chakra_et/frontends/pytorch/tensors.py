@@ -34,7 +34,8 @@ def producers(inputs: pl.Series, outputs: pl.Series, start: Int, end: Int) -> tu
     wrote_row, wrote_tensor, _ = tensor_records(*reversed(string_bytes(outputs)))
     if not len(read_row) or not len(wrote_row):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    # The last write of a tensor that ended by the read's start: sort writes and reads together, writes first among equals.
+    # The last write of a tensor that ended by the read's start: sort writes and reads together, writes first among
+    # equals.
     tensor = np.concatenate([wrote_tensor, read_tensor])
     time = np.concatenate([end[wrote_row], start[read_row]])
     is_read = np.repeat([0, 1], [len(wrote_row), len(read_row)])
@@ -53,8 +54,8 @@ def producers(inputs: pl.Series, outputs: pl.Series, start: Int, end: Int) -> tu
 def tensor_edges(nodes: pl.DataFrame) -> pl.Series:
     """Return the producers of each node of an execution trace sorted by id, as lists of row numbers.
 
-    A node's start is its row; it has ended when the last of its descendants has: rows count up by start, so that is the row of its last
-    descendant.
+    A node's start is its row; it has ended when the last of its descendants has: rows count up by start, so that is
+    the row of its last descendant.
     """
     count = nodes.height
     row_of = {int(number): row for row, number in enumerate(nodes["id"].to_list())}

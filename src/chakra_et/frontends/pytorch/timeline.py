@@ -78,11 +78,21 @@ def build_timeline(host: pl.DataFrame, *, resolution_ns: int) -> HostTimeline:
         host.with_row_index("row")
         .join(threads, on=["pid", "tid"], how="left")
         .with_columns(end_ns=pl.col("start_ns") + pl.col("duration_ns"), rank=rank)
-        .sort("thread", "start_ns", "end_ns", "rank", "external_id", "row", descending=[False, False, True, False, False, False])
+        .sort(
+            "thread",
+            "start_ns",
+            "end_ns",
+            "rank",
+            "external_id",
+            "row",
+            descending=[False, False, True, False, False, False],
+        )
         .drop("rank", "row")
     )
     thread = frame["thread"].cast(pl.Int64).to_numpy()
-    parent, low, high, overlaps = nest(thread, frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy(), max(resolution_ns, 1000))
+    parent, low, high, overlaps = nest(
+        thread, frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy(), max(resolution_ns, 1000)
+    )
     bounds = np.searchsorted(thread, np.arange(threads.height + 1))
     return HostTimeline(
         frame=frame.drop("thread"),
@@ -148,7 +158,7 @@ def find_pauses(timeline: HostTimeline, *, window_start_ns: int) -> Pauses:
 def _work_around(timeline: HostTimeline) -> Int:
     """Return the operator or runtime call that encloses each event, annotations skipped, -1 if none, int64 [E]."""
     work = timeline.kind != ANNOTATION
-    enclosing = timeline.parent.copy()
+    enclosing: Int = timeline.parent.copy()
     while True:
         up = (enclosing >= 0) & ~work[enclosing]
         if not up.any():

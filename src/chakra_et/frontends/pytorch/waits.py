@@ -1,7 +1,7 @@
 """Where host threads wait: for the device, for each other, for communication workers.
 
-A wait is a hole in a thread's timeline: it ends when what it waits for ends, so it has no length of its own, and a what-if can shrink
-it. What can't be read from the profile is inferred from the times and marked so.
+A wait is a hole in a thread's timeline: it ends when what it waits for ends, so it has no length of its own, and a
+what-if can shrink it. What can't be read from the profile is inferred from the times and marked so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from chakra_et.frontends.pytorch.calls import ASYNC_COPY, BLOCKING_COPY, DEVICE_
 from chakra_et.frontends.pytorch.device_view import DeviceView
 from chakra_et.frontends.pytorch.timeline import HostTimeline, Pauses, top_events
 
-__all__ = ["Hole", "Holes", "find_handoffs", "find_host_waits", "find_work_waits", "tie_polling_threads", "tie_worker_operators"]
+__all__ = [
+    "Hole",
+    "Holes",
+    "find_handoffs",
+    "find_host_waits",
+    "find_work_waits",
+    "tie_polling_threads",
+    "tie_worker_operators",
+]
 
 Int = npt.NDArray[np.int64]
 _MIN_PAUSE_NS = 20_000
@@ -92,7 +100,9 @@ def find_host_waits(holes: Holes, timeline: HostTimeline, device: DeviceView) ->
         _open(holes, timeline, event, [a for a in targets if a >= 0], device, inferred)
 
 
-def _open(holes: Holes, timeline: HostTimeline, event: int, targets: list[int], device: DeviceView, inferred: bool) -> None:
+def _open(
+    holes: Holes, timeline: HostTimeline, event: int, targets: list[int], device: DeviceView, inferred: bool
+) -> None:
     thread, begin, stop = int(timeline.thread[event]), int(timeline.start[event]), int(timeline.end[event])
     kept = [a for a in targets if device.ended_by(a, stop) and device.start[a] <= stop]
     holes.contradicting += len(targets) - len(kept)
@@ -178,9 +188,9 @@ def _sync_targets(
 def find_handoffs(holes: Holes, timeline: HostTimeline, pauses: Pauses) -> None:
     """Find where a thread paused while another one worked for it: a call to that thread, and its return.
 
-    The autograd thread starts because the thread that called ``backward`` paused. That one goes on because of what the autograd thread
-    did last, be it the end of its work or a task that it handed back. A pause in which no other thread was busy for half of the time is
-    the thread's own.
+    The autograd thread starts because the thread that called ``backward`` paused. That one goes on because of what the
+    autograd thread did last, be it the end of its work or a task that it handed back. A pause in which no other thread
+    was busy for half of the time is the thread's own.
 
     Args:
         holes: Receives the waits, all of them inferred.
@@ -194,7 +204,9 @@ def find_handoffs(holes: Holes, timeline: HostTimeline, pauses: Pauses) -> None:
     busy = {thread: _Busy.of(timeline, top, thread) for thread in workers}
     for thread in workers:
         low, high = pauses.bounds[thread], pauses.bounds[thread + 1]
-        long = np.flatnonzero((pauses.end[low:high] - pauses.begin[low:high] >= _MIN_PAUSE_NS) & ~pauses.leading[low:high])
+        long = np.flatnonzero(
+            (pauses.end[low:high] - pauses.begin[low:high] >= _MIN_PAUSE_NS) & ~pauses.leading[low:high]
+        )
         best = np.full(len(long), -1, np.int64)
         begin, stop = pauses.begin[low + long], pauses.end[low + long]
         source = np.full(len(long), -1, np.int64)
@@ -213,7 +225,7 @@ def find_handoffs(holes: Holes, timeline: HostTimeline, pauses: Pauses) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Busy:
-    """When one thread worked: its top events (start, end, time worked before each) and the boundaries of all its events."""
+    """When one thread worked: its top events, time worked before each, and boundaries of all its events."""
 
     starts: Int
     ends: Int
@@ -255,7 +267,8 @@ def _add_calls(holes: Holes, pauses: Pauses, busy: _Busy, begin: Int, stop: Int,
 def tie_polling_threads(holes: Holes, timeline: HostTimeline, pauses: Pauses) -> None:
     """Let threads that only poll the driver ride on the threads that run operators.
 
-    A watchdog's calls would otherwise be a chain of constants as long as the profile, which no what-if could make shorter.
+    A watchdog's calls would otherwise be a chain of constants as long as the profile, which no what-if could make
+    shorter.
 
     Args:
         holes: Receives the waits, all of them inferred.
@@ -290,7 +303,8 @@ def find_work_waits(
 ) -> int:
     """Find where callers wait for host communications (gloo workers).
 
-    A call that isn't async waits straight after it returns. The wait for an async one is a pause that ends soon after it.
+    A call that isn't async waits straight after it returns. The wait for an async one is a pause that ends soon after
+    it.
 
     Args:
         holes: Receives the waits.
@@ -325,11 +339,13 @@ def find_work_waits(
         begin = int(pauses.begin[pause])
         holes.open(thread, begin, done).activities.append((activity, bool(is_async[activity])))
         seen.setdefault(thread, []).append((done, begin))
-    return sum(_join_next_wait(holes, thread, late, sorted(seen.get(thread, [])), end) for thread, late in unseen.items())
+    return sum(
+        _join_next_wait(holes, thread, late, sorted(seen.get(thread, [])), end) for thread, late in unseen.items()
+    )
 
 
 def _join_next_wait(holes: Holes, thread: int, unseen: list[int], seen: list[tuple[int, int]], end: Int) -> int:
-    """Let communications that were done before anybody waited belong to the thread's next wait for one; return how many have none.
+    """Let what was done before anybody waited belong to the next wait; return how many have none.
 
     DDP waits for all buckets at the end of the backward pass: only the wait for the last one takes time.
     """
