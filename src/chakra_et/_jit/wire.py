@@ -167,7 +167,9 @@ def skip(buf: Bytes, pos: int, end: int, wire: int) -> tuple[int, int]:
 def is_utf8(buf: Bytes, pos: int, end: int) -> bool:
     """Return True if the bytes are well-formed UTF-8 (no surrogates, nothing over-long)."""
     high = np.uint8(0)
-    for at in range(np.uint64(pos), np.uint64(end)):  # unsigned: no test for negative indices, so the loop is vectorized
+    for at in range(
+        np.uint64(pos), np.uint64(end)
+    ):  # unsigned: no test for negative indices, so the loop is vectorized
         high |= buf[at]
     if high < 128:
         return True

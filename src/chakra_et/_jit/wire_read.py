@@ -30,7 +30,6 @@ from chakra_et._jit.wire import (
     copy_bytes,
     folded,
     hot,
-    inner,
     is_utf8,
     lookup,
     number,
@@ -101,7 +100,7 @@ def _put_text(buf: Bytes, pos: int, end: int, row: int, node: int, sink: Sink, s
         copy_bytes(sink.text, at, buf, pos, end)
 
 
-@inner
+@hot
 def _put_blob(
     buf: Bytes, first: int, end: int, everything: bool, keep: int, node: int, table: WireTable, sink: Sink, state: Int
 ) -> None:
@@ -148,7 +147,7 @@ def _put_blob(
     sink.used[len(sink.used) - 1] = 1
 
 
-@inner
+@hot
 def _scan_io(buf: Bytes, pos: int, end: int, field: int, node: int, sink: Sink, state: Int) -> None:
     first_row = INPUTS if field == 8 else OUTPUTS
     sink.used[len(sink.used) - (3 if field == 8 else 2)] = 1

@@ -75,7 +75,7 @@ def groups_from_nodes(nodes: pl.DataFrame) -> tuple[ProcessGroup, ...]:
     """
     if "inputs" not in nodes.columns:
         return ()
-    values = nodes.filter(pl.col("name") == _GROUP_NODE)["inputs"].struct.field("values").drop_nulls()
+    values = nodes["inputs"].filter(nodes["name"] == _GROUP_NODE).struct.field("values").drop_nulls()
     found: dict[str, ProcessGroup] = {}
     for text in values.to_list():
         for group in _init_groups(text):
