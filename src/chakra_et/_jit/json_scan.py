@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-__all__ = ["object_spans", "parse_decimals", "tensor_records"]
+__all__ = ["follow_objects", "object_spans", "parse_decimals", "tensor_records"]
 
 Bytes = npt.NDArray[np.uint8]
 Int = npt.NDArray[np.int64]
@@ -63,6 +63,25 @@ def object_spans(buf: Bytes, begin: int) -> tuple[Int, Int, int, bool]:
                     count += 1
         pos += 1
     return starts[:count].copy(), ends[:count].copy(), size, False
+
+
+@njit(cache=True, nogil=True)
+def follow_objects(buf: Bytes, begin: int, lengths: Int) -> Int:
+    """Return where the objects of an array start, from their lengths: only white space and commas stand between them.
+
+    Args:
+        buf: uint8 [B].
+        begin: Position after the array's opening bracket.
+        lengths: int64 [K].
+    """
+    starts = np.empty(len(lengths), np.int64)
+    pos = begin
+    for row in range(len(lengths)):
+        while pos < len(buf) and (buf[pos] <= 32 or buf[pos] == 44):
+            pos += 1
+        starts[row] = pos
+        pos += lengths[row]
+    return starts
 
 
 @njit(cache=True, nogil=True)

@@ -12,10 +12,10 @@ from typing import Any, Literal
 from chakra_et.conversion.discover import Source, discover, kind_of
 from chakra_et.conversion.quality import Quality, RankQuality, measure_rank
 from chakra_et.errors import ChakraError, InputError
-from chakra_et.frontends.pytorch.convert import RankFacts, convert_rank
+from chakra_et.frontends.pytorch.convert import convert_rank
 from chakra_et.frontends.pytorch.convert_host import convert_host
-from chakra_et.frontends.pytorch.parse_et import HostTrace, parse_et
-from chakra_et.frontends.pytorch.parse_kineto import KinetoProfile, parse_kineto
+from chakra_et.frontends.pytorch.parse_et import parse_et
+from chakra_et.frontends.pytorch.parse_kineto import parse_kineto
 from chakra_et.io import read_bytes, refuse_existing, write, write_atomic
 from chakra_et.ir.trace import Trace
 from chakra_et.ir.trace_set import TraceSet
@@ -248,34 +248,21 @@ def _attempt(source: Source, detail: Detail) -> _Part | str:
 
 
 def _convert_source(source: Source, detail: Detail) -> _Part:
-    host: HostTrace | None = None
-    profile: KinetoProfile | None = None
-    facts: list[dict[str, Any]] = []
-    if source.host is not None:
-        text = read_bytes(source.host)
-        host = parse_et(source.host, text)
-        facts.append(
-            {"file": Path(source.host).name, "kind": "execution trace", "schema": host.schema, "bytes": len(text)}
-        )
-        del text
+    facts = tuple(
+        {"file": Path(path).name, "kind": kind}
+        for path, kind in ((source.host, "execution trace"), (source.device, "kineto"))
+        if path is not None
+    )
+    host = parse_et(source.host, read_bytes(source.host)) if source.host is not None else None
     if source.device is not None:
-        text = read_bytes(source.device)
-        profile = parse_kineto(source.device, text)
-        facts.append({"file": Path(source.device).name, "kind": "kineto", "bytes": len(text)})
-        del text
-    trace, found = _trace_of(profile, host, tuple(facts))
+        # Nobody else holds the profile, so that its parts are freed as they are used up.
+        trace, found = convert_rank(parse_kineto(source.device, read_bytes(source.device)), host, sources=facts)
+    elif host is not None:
+        trace, found = convert_host(host, sources=facts)
+    else:
+        raise InputError("expected a host or a device file, got neither")
     if detail != "op":
         trace = fuse(trace, detail=detail)
     names = tuple(path for path in (source.host, source.device) if path)
     quality = measure_rank(trace, found, rank=trace.rank or 0, sources=names)
     return _Part(trace, quality)
-
-
-def _trace_of(
-    profile: KinetoProfile | None, host: HostTrace | None, facts: tuple[dict[str, Any], ...]
-) -> tuple[Trace, RankFacts]:
-    if profile is not None:
-        return convert_rank(profile, host, sources=facts)
-    if host is not None:
-        return convert_host(host, sources=facts)
-    raise InputError("expected a host or a device file, got neither")

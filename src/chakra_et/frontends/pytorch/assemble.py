@@ -70,21 +70,40 @@ def assemble(
     ]
     marked = np.zeros(count, np.bool_)
     marked[after[inferred]] = True
-    nodes = (
-        pl.concat(parts, how="diagonal")
-        .with_columns(
-            start_ns=pl.Series(start),
-            duration_ns=pl.Series(end - start),
-            inferred=pl.Series(marked).replace(False, None),
-        )[order]
-        .with_columns(
-            pl.int_range(count, dtype=pl.UInt64).alias("id"),
+    columns = _merged([part.to_dict() for part in parts], sizes, order)
+    del parts
+    nodes = pl.DataFrame(
+        [
+            pl.int_range(count, dtype=pl.UInt64, eager=True).alias("id"),
+            pl.Series("start_ns", start[order]),
+            pl.Series("duration_ns", (end - start)[order]),
+            *([pl.Series("inferred", marked[order]).replace(False, None)] if marked.any() else []),
+            *columns,
             *dependency_columns(place[before], place[after], kind, count=count),
-        )
+        ]
     )
     nodes = _fw_parents(nodes, host_nodes, joined, event_id)
-    present = [c.name for c in COLUMNS if c.core or (c.name in nodes.columns and nodes[c.name].null_count() < count)]
-    return nodes.select(pl.col(name).cast(SCHEMA[name]) for name in present), int(inferred.sum())
+    present = [column.name for column in COLUMNS if column.name in nodes.columns]
+    return nodes.select(present), int(inferred.sum())
+
+
+def _merged(parts: list[dict[str, pl.Series]], sizes: tuple[int, ...], order: Int) -> list[pl.Series]:
+    """Put the columns of the parts one after the other and in order; each is freed once it is done."""
+    columns = []
+    index = pl.Series(order)
+    for name in dict.fromkeys(name for part in parts for name in part):
+        found = [part.pop(name, None) for part in parts]
+        if all(piece is None or piece.null_count() == len(piece) for piece in found):
+            continue
+        pieces = [
+            pl.Series(name, [None], SCHEMA[name]).new_from_index(0, size) if piece is None else piece
+            for piece, size in zip(found, sizes, strict=True)
+        ]
+        del found
+        whole = pl.concat([piece.cast(SCHEMA[name]).alias(name) for piece in pieces])
+        del pieces
+        columns.append(whole.gather(index))
+    return columns
 
 
 def _topological(before: Int, after: Int, duration: Int) -> Int:

@@ -77,7 +77,10 @@ def convert_rank(
         MismatchError: The two files don't belong together.
     """
     events, ranges = split_host(profile)
+    # Host events are the bulk of a profile: one copy of them is enough.
+    profile = replace(profile, host=profile.host.clear())
     timeline = build_timeline(events, resolution_ns=profile.resolution_ns)
+    del events
     join = join_hosts(host, profile, timeline) if host is not None else None
     activities = collect_activities(profile, ranges, timeline)
     groups = _known_groups(profile, host)
@@ -129,7 +132,7 @@ def _describe_all(
     rows = np.flatnonzero(activities.communication)
     is_async = np.ones(len(activities), np.bool_)
     described: dict[int, CommColumns] = {}
-    names = timeline.frame["name"]
+    names, shapes, kinds = (timeline.frame[column] for column in ("name", "dims", "types"))
     wanted = ("name", "collective", "dtype", "in_elements", "out_elements", "group_size", "in_split", "out_split",
               "pg_name", "pg_desc", "pg_ranks", "src_rank", "dst_rank", "root_rank", "dims", "types",
               "worker")  # fmt: skip
@@ -150,7 +153,7 @@ def _describe_all(
             is_async[row] = record is None or record.is_async is not False
         else:
             record, annotation = _around(timeline, launcher, names, join, records)
-            dims, types = ("", "") if annotation < 0 else timeline.frame.select("dims", "types").row(annotation)
+            dims, types = ("", "") if annotation < 0 else (shapes[annotation], kinds[annotation])
             text = str(names[annotation]) if annotation >= 0 else ""
             source = CommSource(kernel["name"], _device_side(kernel), record, text, dims or "", types or "")
         described[row] = describe(source, rank=profile.rank, groups=groups)

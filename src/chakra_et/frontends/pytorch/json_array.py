@@ -18,7 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from chakra_et._jit.json_fields import attribute_spans, field_spans, gather, parse_integers
-from chakra_et._jit.json_scan import object_spans, parse_decimals
+from chakra_et._jit.json_scan import follow_objects, object_spans, parse_decimals
 from chakra_et.errors import FormatError
 from chakra_et.ir.arrays import string_series
 
@@ -165,9 +165,12 @@ def _open_whole(path: str, text: bytes, key: str) -> ArrayFile | None:
         header = {name: msgspec.json.decode(value) for name, value in top.items()}
     except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError, KeyError, RecursionError):
         return None
-    ends = np.cumsum(np.array([memoryview(found).nbytes for found in objects], np.int64))
-    starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]]) if len(ends) else ends
-    return ArrayFile(path, b"".join(objects), header, (starts, ends), [])
+    begin = _array_begin(text, key)
+    lengths = np.array([memoryview(found).nbytes for found in objects], np.int64)
+    starts = follow_objects(np.frombuffer(text, np.uint8), begin, lengths)
+    if len(starts) and bytes(objects[-1]) != text[starts[-1] : starts[-1] + lengths[-1]]:
+        return None  # the first occurrence of the key stands in a string
+    return ArrayFile(path, text, header, (starts, starts + lengths), [])
 
 
 def _array_begin(text: bytes, key: str, start: int = 0) -> int:
