@@ -1,10 +1,10 @@
-"""One rank's execution trace and profile to `.et`, end to end, at several sizes: CPU seconds, memory, and how they grow.
+"""One rank's execution trace and profile to `.et`, end to end, at several sizes: CPU seconds, memory, growth.
 
     python benchmarks/convert_pair.py FOLDER [FOLDER ...]
 
-Each folder holds ``host.0.json.gz`` and ``device.0.json.gz``, as ``examples/capture_ddp.py --layers 4 --steps N`` writes
-them (N = 4, 16, 62 give 1/16, 1/4 and the full size of about 230,000 host nodes). Every conversion runs in a process of
-its own, after one that only warms numba's cache.
+Each folder holds ``host.0.json.gz`` and ``device.0.json.gz``, as ``examples/capture_ddp.py --layers 4 --steps N``
+writes them (N = 4, 16, 62 give 1/16, 1/4 and the full size of about 230,000 host nodes). Every conversion runs in a
+process of its own, after one that only warms numba's cache.
 """
 
 from __future__ import annotations

@@ -99,6 +99,7 @@ COLUMNS: tuple[Column, ...] = (
     ),
     Column("fw_tid", pl.Int64(), "", "Thread of the forward operator.", "int64"),
     Column("op_schema", pl.String(), "", "Operator schema.", "string"),
+    Column("module", pl.String(), "", "Path of the modules that the operator ran in, outermost first.", "string"),
     Column("comm_type", pl.Int64(), "", "`CommType` number of a collective.", "int64"),
     Column(
         "comm_size",

@@ -178,6 +178,8 @@ def _item_columns(
         "seq_id": _take(_known(frame["seq_id"].to_numpy()), event),
         "fw_tid": _take(_known(frame["fw_tid"].to_numpy(), 0), event),
     }
+    if "module" in frame.columns:
+        columns["module"] = _take(frame["module"], event)
     columns |= _arguments(frame, event, host_nodes, joined)
     return pl.DataFrame(columns)
 

@@ -19,9 +19,10 @@ from chakra_et.frontends.pytorch.communication import (
     describe,
     name_groups,
 )
-from chakra_et.frontends.pytorch.data_pairs import flow_pairs, tensor_pairs
+from chakra_et.frontends.pytorch.data_pairs import flow_pairs, sequence_pairs, tensor_pairs
 from chakra_et.frontends.pytorch.graph import RankGraph, build_rank_graph
 from chakra_et.frontends.pytorch.join import Join, join_hosts
+from chakra_et.frontends.pytorch.modules import module_paths
 from chakra_et.frontends.pytorch.parse_et import HostTrace
 from chakra_et.frontends.pytorch.parse_kineto import ANNOTATION, KinetoProfile
 from chakra_et.frontends.pytorch.timeline import HostTimeline, build_timeline
@@ -81,6 +82,9 @@ def convert_rank(
     profile = replace(profile, host=profile.host.clear())
     timeline = build_timeline(events, resolution_ns=profile.resolution_ns)
     del events
+    modules = module_paths(profile.frames, timeline)
+    if modules is not None:
+        timeline = replace(timeline, frame=timeline.frame.with_columns(module=modules))
     join = join_hosts(host, profile, timeline) if host is not None else None
     activities = collect_activities(profile, ranges, timeline)
     groups = _known_groups(profile, host)
@@ -88,7 +92,8 @@ def convert_rank(
     by_launch = sorted(described, key=lambda row: int(activities.start[row]))
     assumed = name_groups([described[row] for row in by_launch], groups, profile.world_size)
     joined = join.node if join is not None else np.full(len(timeline.thread), -1, np.int64)
-    pairs = [flow_pairs(profile.flows, timeline)]
+    flows = flow_pairs(profile.flows, timeline)
+    pairs = [flows if len(flows[0]) else sequence_pairs(timeline)]
     if host is not None:
         pairs.append(tensor_pairs(host, joined, timeline))
     data_pairs = (np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs]))

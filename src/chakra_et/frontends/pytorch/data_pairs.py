@@ -13,7 +13,7 @@ from chakra_et.frontends.pytorch.parse_et import HostTrace
 from chakra_et.frontends.pytorch.tensors import producers
 from chakra_et.frontends.pytorch.timeline import HostTimeline
 
-__all__ = ["flow_pairs", "tensor_pairs"]
+__all__ = ["flow_pairs", "sequence_pairs", "tensor_pairs"]
 
 Int = npt.NDArray[np.int64]
 
@@ -62,5 +62,22 @@ def flow_pairs(flows: pl.DataFrame, timeline: HostTimeline) -> tuple[Int, Int]:
         on=["pid_to", "tid_to", "start_ns_to"],
     )
     before, after = joined["event"].to_numpy(), joined["event_to"].to_numpy()
+    keep = timeline.end[before] <= timeline.start[after]
+    return before[keep], after[keep]
+
+
+def sequence_pairs(timeline: HostTimeline) -> tuple[Int, Int]:
+    """Return forward and backward operators of equal sequence numbers, for profiles without ``fwdbwd`` flows.
+
+    A backward operator carries the thread of its forward operator, which is the last one there with that number.
+    """
+    events = timeline.frame.select("seq_id", "fw_tid", "name").with_row_index("event")
+    events = events.with_columns(pl.col("event").cast(pl.Int64)).filter(pl.col("seq_id") >= 0)
+    backward = events.filter(
+        pl.col("fw_tid") > 0, pl.col("name").str.starts_with("autograd::engine::evaluate_function")
+    )
+    forward = events.filter(pl.col("fw_tid") == 0).unique("seq_id", keep="last", maintain_order=True)
+    joined = backward.join(forward, on="seq_id", suffix="_forward")
+    before, after = joined["event_forward"].to_numpy(), joined["event"].to_numpy()
     keep = timeline.end[before] <= timeline.start[after]
     return before[keep], after[keep]

@@ -1,7 +1,7 @@
 """Join the operators of an execution trace with those of a Kineto profile.
 
 By record function id where both files have it; else by the profile's ``External id`` at an offset found by voting;
-else by thread, name and order. Every pair is checked by name.
+else by name and order; else as a stretch of equal names on a thread. Every pair is checked by name.
 
 Shape letters: E host events, N execution-trace nodes.
 """
@@ -34,7 +34,7 @@ class Join:
 
     Attributes:
         node: int64 [E], row of the execution trace, -1 if none.
-        method: ``rf_id``, ``external_id = rf_id +K`` or ``order``.
+        method: ``rf_id``, ``external_id = rf_id +K``, ``order`` or ``sequence``.
         matched: Joined operators.
         operators: Operators of the execution trace that could be joined.
     """
@@ -74,6 +74,10 @@ def join_hosts(host: HostTrace, profile: KinetoProfile, timeline: HostTimeline) 
         candidate = _join_by_order(nodes, events)
         if candidate.height > best.height:
             best, method = candidate, "order"
+    if best.height < _ENOUGH_TO_ACCEPT * min(nodes.height, events.height):
+        candidate = _join_by_sequence(nodes, events)
+        if candidate.height > best.height:
+            best, method = candidate, "sequence"
     _check_share(host, profile, nodes, events, best.height)
     node = np.full(len(timeline.thread), -1, np.int64)
     node[best["event"].to_numpy()] = best["node"].to_numpy()
@@ -128,6 +132,35 @@ def _join_by_order(nodes: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     left = events.with_columns(turn=pl.int_range(pl.len()).over("name"), times=pl.len().over("name"))
     right = nodes.sort("id").with_columns(turn=pl.int_range(pl.len()).over("name"), times=pl.len().over("name"))
     return left.join(right, on=["name", "turn", "times"], how="inner").select("event", "node")
+
+
+def _join_by_sequence(nodes: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+    """Find the operators of each thread of the execution trace, in order, as a stretch of a thread of the profile.
+
+    That is how an execution trace of one step belongs to a profile of many: to the first stretch that is the same.
+    """
+    codes = pl.concat([nodes["name"], events["name"]]).rank("dense").cast(pl.UInt32)
+    nodes = nodes.with_columns(code=codes.head(nodes.height)).sort("id")
+    events = events.with_columns(code=codes.tail(events.height))
+    threads = {number: part for (number,), part in events.partition_by("thread", as_dict=True).items()}
+    found: list[pl.DataFrame] = []
+    for part in nodes.partition_by("tid", maintain_order=True):
+        wanted = part["code"].to_numpy().tobytes()
+        for number, stretch in list(threads.items()):
+            at = _find_aligned(stretch["code"].to_numpy().tobytes(), wanted)
+            if at >= 0:
+                found.append(pl.DataFrame({"event": stretch["event"].slice(at, part.height), "node": part["node"]}))
+                del threads[number]
+                break
+    return pl.concat(found) if found else pl.DataFrame(schema={"event": pl.UInt32, "node": pl.UInt32})
+
+
+def _find_aligned(text: bytes, wanted: bytes) -> int:
+    """Return the position of the codes `wanted` in `text`, in codes (four bytes each), -1 if they aren't there."""
+    at = text.find(wanted)
+    while at >= 0 and at % 4:
+        at = text.find(wanted, at + 1)
+    return at // 4 if at >= 0 else -1
 
 
 def _check_ranks(host: HostTrace, profile: KinetoProfile) -> None:

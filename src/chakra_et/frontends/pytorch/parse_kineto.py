@@ -7,6 +7,7 @@ They are parsed from the decimal text: as floats, microseconds since the epoch k
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,7 @@ class KinetoProfile:
         syncs: ``cuda_sync`` records: sync_kind, stream, device, correlation, wait_on_stream, wait_on_record,
             wait_on_event.
         flows: ``fwdbwd`` flow ends: flow, is_start, pid, tid, start_ns.
+        frames: Python frames of modules: name, pid, tid, start_ns, duration_ns.
         counts: Records by category, for what was left out.
         repairs: What was wrong with the file.
         header: Other top-level keys.
@@ -69,6 +71,7 @@ class KinetoProfile:
     activities: pl.DataFrame
     syncs: pl.DataFrame
     flows: pl.DataFrame
+    frames: pl.DataFrame
     counts: dict[str, int]
     repairs: tuple[str, ...]
     header: dict[str, Any]
@@ -96,6 +99,7 @@ def parse_kineto(path: str, text: bytes) -> KinetoProfile:
     ranges = phase == "X"
     host, fraction = _host_frame(_Events(objects, spans, ranges & category.is_in(list(_HOST))), category)
     activities, fine = _activity_frame(_Events(objects, spans, ranges & category.is_in(list(_DEVICE))), category)
+    frames = _frame_frame(_Events(objects, spans, ranges & (category == "python_function")))
     flow = category.is_in(["fwdbwd", "forward_backward"]) & phase.is_in(["s", "f"])
     base = _integer(file.header.get("baseTimeNanoseconds")) or 0
     shift = (pl.col("start_ns") + base).alias("start_ns")
@@ -111,6 +115,7 @@ def parse_kineto(path: str, text: bytes) -> KinetoProfile:
         activities=activities.with_columns(shift),
         syncs=_sync_frame(_Events(objects, spans, ranges & (category == "cuda_sync"))),
         flows=_flow_frame(_Events(objects, spans, flow), phase).with_columns(shift),
+        frames=frames.with_columns(shift),
         counts={str(name): int(count) for name, count in counts.iter_rows()},
         repairs=tuple(file.repairs),
         header=file.header,
@@ -131,6 +136,14 @@ class _Events:
         self.rows = np.flatnonzero(chosen.to_numpy())
         self._objects = objects
         self._spans = {name: (begin[self.rows], end[self.rows]) for name, (begin, end) in spans.items()}
+
+    def narrowed(self, chosen: pl.Series) -> _Events:
+        """Return some of these events."""
+        rows = np.flatnonzero(chosen.to_numpy())
+        fewer = copy(self)
+        fewer.rows = self.rows[rows]
+        fewer._spans = {name: (begin[rows], end[rows]) for name, (begin, end) in self._spans.items()}
+        return fewer
 
     def read_args(self, keys: Mapping[str, str]) -> None:
         """Look up arguments; keys are column names, values the arguments' names."""
@@ -260,6 +273,13 @@ def _sync_frame(events: _Events) -> pl.DataFrame:
             "stream": pl.Series(np.where(stream == 0xFFFFFFFF, -1, stream)),
         }
     )
+
+
+def _frame_frame(events: _Events) -> pl.DataFrame:
+    """Return the frames of modules; the others would be copied in vain."""
+    events = events.narrowed(events.names().str.starts_with("nn.Module: "))
+    times, _ = events.times()
+    return pl.DataFrame({"name": events.names(), "pid": events.integers("pid"), "tid": events.integers("tid"), **times})
 
 
 def _flow_frame(events: _Events, phase: pl.Series) -> pl.DataFrame:
