@@ -115,11 +115,14 @@ def collect_activities(profile: KinetoProfile, ranges: pl.DataFrame, timeline: H
 
 
 def _may_block(frame: pl.DataFrame) -> Bool:
-    """Return the copies that an async call waits for: to pageable memory, or to the host where nothing tells (AMD)."""
+    """Return the copies that an async call may wait for: pageable ones, and to the host where nothing tells (AMD).
+
+    Small copies from pageable memory are staged and not waited for: their calls return before they end.
+    """
     text = frame["name"] + " " + frame["copy"].fill_null("")
     known = text.str.contains("(?i)pinned|pageable")
     to_host = text.str.contains("DtoH|DeviceToHost|DEVICE_TO_HOST")
-    blocks = text.str.contains("(?i)pageable") & to_host | ~known & to_host
+    blocks = text.str.contains("(?i)pageable") | ~known & to_host
     found: Bool = (blocks & (frame["kind"] == 1)).to_numpy()
     return found
 

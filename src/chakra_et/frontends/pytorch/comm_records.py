@@ -15,7 +15,8 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from chakra_et.frontends.pytorch.names import dtype_bytes
+from chakra_et.frontends.pytorch.names import collective_of, dtype_bytes
+from chakra_et.ir.enums import CommType
 
 __all__ = ["CommRecord", "parse_c10d", "parse_records", "range_bytes", "tensor_bytes"]
 
@@ -32,7 +33,7 @@ class CommRecord:
         group: Group name, or its pointer as text; empty if unknown.
         description: Group description.
         size: Group size, 0 if unknown.
-        rank: Rank in the group, or the peer of a point-to-point call; None if unknown.
+        rank: Rank in the group, or the peer of a point-to-point call, or the root of a rooted collective; None if unknown.
         seq: Sequence number, -1 if unknown.
         start_rank: First global rank of the group, -1 if unknown.
         stride: Stride of the group's global ranks, -1 if unknown.
@@ -61,6 +62,9 @@ class CommRecord:
     tag: int | None = None
     root: int | None = None
     is_async: bool | None = None
+
+
+_ROOTED = (CommType.BROADCAST, CommType.REDUCE, CommType.GATHER, CommType.SCATTER)
 
 
 def parse_records(nodes: pl.DataFrame) -> dict[int, CommRecord]:
@@ -119,6 +123,7 @@ def _parse_record(row: dict[str, Any]) -> CommRecord | None:
         stride=tail[1] if named and len(tail) >= 3 else -1,
         in_split=splits[0] if splits else "",
         out_split=splits[1] if len(splits) > 1 else "",
+        root=numbers[-1] if numbers and collective_of(values[name_at]) in _ROOTED else None,
     )
 
 

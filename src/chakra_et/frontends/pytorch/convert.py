@@ -300,6 +300,8 @@ def _warnings(
         )
     if counts["contradicting"]:
         words.append(f"{counts['contradicting']} wait edges contradict the recorded times and were not written")
+    if counts["late_launches"]:
+        words.append(f"{counts['late_launches']} activities start before their launch call: that edge was not written")
     if counts["snapped"]:
         words.append(
             f"{counts['snapped']} activities end up to {profile.resolution_ns} ns inside the next one: "

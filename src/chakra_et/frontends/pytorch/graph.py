@@ -103,11 +103,11 @@ def build_rank_graph(
     # Within the clock's resolution, what was waited for ended when the waiting began.
     np.minimum.at(end, np.array(waits.source, np.int64), activities.start[np.array(waits.target, np.int64)])
     holes = Holes()
-    find_host_waits(holes, timeline, device)
+    find_host_waits(holes, timeline, device, waits)
     queue_length = find_queue_waits(holes, timeline, device)
     unseen = _find_pauses_for(holes, timeline, activities, window, end, (indptr, preds), is_async)
     follows = _follow_ends(len(activities), (indptr, preds), waits, end)
-    launch = _launch_points(timeline, activities, device.roles, holes, follows)
+    launch = _launch_points(timeline, activities, device, holes, follows)
     edges = EdgeBuffer()
     items = split_host_items(
         timeline, holes, data_pairs, edges, launcher=activities.launcher, launch=launch, window=window
@@ -121,6 +121,7 @@ def build_rank_graph(
         "overlapping_activities": int(overlapping),
         "overlapping_host_events": timeline.overlaps,
         "contradicting": waits.contradicting + holes.contradicting,
+        "late_launches": int(((activities.launcher >= 0) & (launch < 0)).sum()),
         "communications_without_wait": unseen,
         "queue_length": queue_length,
     }
@@ -176,23 +177,27 @@ def _find_pauses_for(
 
 
 def _launch_points(
-    timeline: HostTimeline, activities: Activities, roles: npt.NDArray[np.int8], holes: Holes, follows: Int
+    timeline: HostTimeline, activities: Activities, device: DeviceView, holes: Holes, follows: Int
 ) -> Int:
     """Return when each activity's launch let it start, int64 [A], -1 unknown; holes of blocking copies are moved there.
 
+    A call that starts after its activity did, by more than the clock's resolution, is no cause of it: unknown.
+
     A call that its activity outran is split where the activity started. A blocking copy behind other work is launched
-    early in its call, after the usual lead.
+    early in its call: after as long as other launches take, so that the latency after it isn't host time.
     """
     launcher = activities.launcher
     known = np.flatnonzero(launcher >= 0)
+    known = known[activities.start[known] >= timeline.start[launcher[known]] - device.resolution_ns]
     point = np.full(len(activities), -1, np.int64)
     calls = launcher[known]
     first_start = np.full(len(timeline.start), np.iinfo(np.int64).max)
     np.minimum.at(first_start, calls, activities.start[known])
-    point[known] = np.clip(first_start[calls], timeline.start[calls], timeline.end[calls])
-    leads = (activities.start[known] - timeline.start[calls])[follows[known] <= timeline.start[calls]]
+    point[known] = np.minimum(first_start[calls], timeline.end[calls])
+    copies = np.isin(device.roles[calls], (BLOCKING_COPY, ASYNC_COPY))
+    leads = (point[known] - timeline.start[calls])[~copies]
     lead = int(np.median(leads)) if len(leads) else 5000
-    for activity in known[np.isin(roles[calls], (BLOCKING_COPY, ASYNC_COPY))].tolist():
+    for activity in known[copies].tolist():
         call = int(launcher[activity])
         thread, begin = int(timeline.thread[call]), int(timeline.start[call])
         hole = holes.spans.get((thread, begin))

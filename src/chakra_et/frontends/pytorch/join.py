@@ -16,7 +16,7 @@ import polars as pl
 
 from chakra_et.errors import MismatchError
 from chakra_et.frontends.pytorch.comm_records import parse_records
-from chakra_et.frontends.pytorch.names import HOST_COMM
+from chakra_et.frontends.pytorch.names import HOST_COMM, is_point_to_point
 from chakra_et.frontends.pytorch.parse_et import HostTrace
 from chakra_et.frontends.pytorch.parse_kineto import RUNTIME, KinetoProfile
 from chakra_et.frontends.pytorch.timeline import HostTimeline
@@ -174,9 +174,28 @@ def _check_ranks(host: HostTrace, profile: KinetoProfile) -> None:
 
 
 def host_rank(host: HostTrace) -> int | None:
-    """Return the rank that the trace's communication records name, or None."""
-    ranks = {record.rank for record in parse_records(host.nodes).values() if record.name not in ("wait", "init")}
-    ranks.discard(None)
+    """Return the global rank that the trace's collectives name, or None.
+
+    A record tells the caller's rank in its group. Where it doesn't tell the group's members, the biggest group is taken
+    for the whole job. Sends and receives name their peer instead, rooted collectives their root.
+    """
+    records = [
+        record
+        for record in parse_records(host.nodes).values()
+        if record.rank is not None and record.root is None and record.name not in ("wait", "init")
+        if is_point_to_point(record.name) is None
+    ]
+    members = {group.name: group.ranks for group in host.process_groups}
+    biggest = max((record.size for record in records), default=0)
+    ranks: set[int] = set()
+    for record in records:
+        local, group = record.rank or 0, members.get(record.group, ())
+        if 0 <= local < len(group):
+            ranks.add(group[local])
+        elif record.start_rank >= 0 and record.stride > 0:
+            ranks.add(record.start_rank + local * record.stride)
+        elif record.size == biggest:
+            ranks.add(local)
     return ranks.pop() if len(ranks) == 1 else None
 
 

@@ -9,6 +9,7 @@ thread launches on next. The times decide between candidates, and an edge that t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -37,6 +38,7 @@ class StreamWaits:
         timed_source: Activities waited for, as far as only the times tell.
         timed_target: Activities that waited for those.
         contradicting: Waits whose only candidates ended after the waiting activity started.
+        by_lane: Waits that were read, by waiting lane: (time of the call, activity waited for), by time.
     """
 
     source: list[int] = field(default_factory=list)
@@ -47,6 +49,12 @@ class StreamWaits:
     timed_source: list[int] = field(default_factory=list)
     timed_target: list[int] = field(default_factory=list)
     contradicting: int = 0
+    by_lane: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+
+    def pending(self, lane: int, begin: int, until: int) -> list[int]:
+        """Return what a lane was made to wait for from `begin` to `until` (ns), as far as that was read."""
+        found = self.by_lane.get(lane, [])
+        return [activity for _, activity in found[bisect_left(found, (begin, -1)) : bisect_left(found, (until, -1))]]
 
 
 @dataclass(slots=True)
@@ -82,7 +90,12 @@ def _read(timeline: HostTimeline, records: pl.DataFrame, device: DeviceView) -> 
         if recorded is None:
             slot = int(np.searchsorted(record_times, time)) - 1
             recorded = int(record_times[slot]) if slot >= 0 else time
-        _add(waits, device, device.log.last_before(waited, recorded), device.log.first_from(waiting, time))
+        source = device.log.last_before(waited, recorded)
+        if source >= 0:
+            waits.by_lane.setdefault(waiting, []).append((time, source))
+        _add(waits, device, source, device.log.first_from(waiting, time))
+    for found in waits.by_lane.values():
+        found.sort()
     return waits
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from chakra_et.frontends.pytorch.calls import ASYNC_COPY, BLOCKING_COPY, DEVICE_SYNC, EVENT_SYNC, RECORD, STREAM_SYNC
 from chakra_et.frontends.pytorch.device_view import DeviceView
+from chakra_et.frontends.pytorch.streams import StreamWaits
 from chakra_et.frontends.pytorch.timeline import HostTimeline, Pauses, top_events
 
 __all__ = [
@@ -65,13 +66,14 @@ class Holes:
         return hole
 
 
-def find_host_waits(holes: Holes, timeline: HostTimeline, device: DeviceView) -> None:
+def find_host_waits(holes: Holes, timeline: HostTimeline, device: DeviceView, waits: StreamWaits) -> None:
     """Find the waits of runtime calls for device work: synchronizations and blocking copies.
 
     Args:
         holes: Receives the waits.
         timeline: Host events.
         device: Device activities.
+        waits: Waits of streams: who waits for a stream waits for what that stream waits for.
     """
     if not len(device.lane):
         return
@@ -85,8 +87,8 @@ def find_host_waits(holes: Holes, timeline: HostTimeline, device: DeviceView) ->
         inferred = False
         if role in (BLOCKING_COPY, ASYNC_COPY):
             activity = own.get(event, -1)
-            waits = activity >= 0 and (role == BLOCKING_COPY or device.may_block[activity])
-            targets = [activity] if waits and device.ended_by(activity, stop) else []
+            blocks = activity >= 0 and (role == BLOCKING_COPY or device.may_block[activity])
+            targets = [activity] if blocks and device.ended_by(activity, stop) else []
         elif role == DEVICE_SYNC:
             targets = [device.log.last_before(number, begin) for number in device.log.time]
             if "Synchronize" not in history.name(event):
@@ -94,7 +96,7 @@ def find_host_waits(holes: Holes, timeline: HostTimeline, device: DeviceView) ->
                 targets = [a for a in targets if a >= 0 and begin < device.end[a] and device.ended_by(a, stop)]
         elif role in (STREAM_SYNC, EVENT_SYNC):
             record = exact.get(int(correlation[event]))
-            targets, inferred = _sync_targets(role, event, record, history, device)
+            targets, inferred = _sync_targets(role, event, record, history, device, waits)
         else:
             continue
         _open(holes, timeline, event, [a for a in targets if a >= 0], device, inferred)
@@ -121,7 +123,7 @@ class _History:
 
     def __init__(self, timeline: HostTimeline, device: DeviceView) -> None:
         launcher = device.launcher
-        self._timeline = timeline
+        self._timeline, self._device = timeline, device
         self._names = timeline.frame["name"]
         launched = np.flatnonzero(launcher >= 0)
         order = launched[np.argsort(timeline.start[launcher[launched]], kind="stable")]
@@ -143,6 +145,10 @@ class _History:
         timeline = self._timeline
         return int(timeline.thread[event]), int(timeline.start[event]), int(timeline.end[event])
 
+    def launched(self, activity: int) -> int:
+        call = int(self._device.launcher[activity])
+        return int(self._timeline.start[call] if call >= 0 else self._device.start[activity])
+
     def last_lane(self, thread: int, time: int) -> int:
         slot = int(np.searchsorted(self._launch_time[thread], time)) - 1
         return int(self._launch_lane[thread][slot]) if slot >= 0 else -1
@@ -163,6 +169,7 @@ def _sync_targets(
     record: dict[str, int] | None,
     history: _History,
     device: DeviceView,
+    waits: StreamWaits,
 ) -> tuple[list[int], bool]:
     """Return the activities that a stream or event synchronization waits for, and whether that is inferred."""
     thread, begin, stop = history.call(event)
@@ -176,7 +183,9 @@ def _sync_targets(
         if found >= 0:
             if role == EVENT_SYNC and record["wait_on_record"] >= 0:
                 until = history.record_time(record["wait_on_record"], until)
-            return [device.log.last_before(found, until)], False
+            last = device.log.last_before(found, until)
+            launched = history.launched(last) if last >= 0 else 0
+            return [last, *waits.pending(found, launched, until)], False
     candidates = [a for a in (device.log.last_before(number, until) for number in device.log.time) if a >= 0]
     seen = [a for a in candidates if begin < device.end[a] and device.ended_by(a, stop)]
     if seen:
