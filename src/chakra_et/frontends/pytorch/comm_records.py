@@ -33,7 +33,7 @@ class CommRecord:
         group: Group name, or its pointer as text; empty if unknown.
         description: Group description.
         size: Group size, 0 if unknown.
-        rank: Rank in the group, or the peer of a point-to-point call, or the root of a rooted collective; None if unknown.
+        rank: Rank in the group, the peer of a point-to-point call, or the root of a rooted collective; None if unknown.
         seq: Sequence number, -1 if unknown.
         start_rank: First global rank of the group, -1 if unknown.
         stride: Stride of the group's global ranks, -1 if unknown.
