@@ -247,7 +247,13 @@ def _activity_columns(
         int(communications[row].type) if row in communications else int(store.get(copy or "", NodeType.COMP_NODE))
         for row, copy in enumerate(copies)
     ]
-    size = np.where(np.isin(activities.kind, (1, 2)), frame["bytes"].to_numpy(), -1)
+    size = frame["bytes"].to_numpy()
+    if len(event_id):
+        # AMD's profiler tells a copy's bytes at its call.
+        size = np.where(
+            (size < 0) & (activities.launcher >= 0), timeline.frame["bytes"].to_numpy()[activities.launcher], size
+        )
+    size = np.where(np.isin(activities.kind, (1, 2)), size, -1)
     names = ("comm_type", "comm_size", "comm_dtype", "pg_name", "comm_src", "comm_dst", "comm_tag", "comm_root",
              "in_split_sizes", "out_split_sizes", "unknown_comm")  # fmt: skip
     comm = {

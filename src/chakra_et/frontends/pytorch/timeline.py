@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from chakra_et._jit.timeline import nest
-from chakra_et.frontends.pytorch.parse_kineto import ANNOTATION, OPERATOR
+from chakra_et.frontends.pytorch.parse_kineto import ANNOTATION, OPERATOR, RUNTIME
 
 __all__ = ["HostTimeline", "Pauses", "build_timeline", "find_pauses"]
 
@@ -89,6 +89,7 @@ def build_timeline(host: pl.DataFrame, *, resolution_ns: int) -> HostTimeline:
         )
         .drop("rank", "row")
     )
+    frame = frame[_instants_in_turn(frame)]
     thread = frame["thread"].cast(pl.Int64).to_numpy()
     parent, low, high, overlaps = nest(
         thread, frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy(), max(resolution_ns, 1000)
@@ -106,6 +107,35 @@ def build_timeline(host: pl.DataFrame, *, resolution_ns: int) -> HostTimeline:
         tids=threads["tid"].to_numpy(),
         overlaps=int(overlaps),
     )
+
+
+def _instants_in_turn(frame: pl.DataFrame) -> Int:
+    """Return the order of events in which those without length stand where their ids put them.
+
+    On a clock of whole microseconds, a call may begin and end when the next one begins: it comes before that one, not
+    inside it. Ids of operators, and of calls, count up.
+    """
+    thread, start = frame["thread"].to_numpy(), frame["start_ns"].to_numpy()
+    instant = frame["end_ns"].to_numpy() == start
+    kind = frame["kind"].to_numpy()
+    number = np.where(kind == RUNTIME, frame["correlation"].to_numpy(), frame["external_id"].to_numpy())
+    order = np.arange(len(start))
+    fresh = np.ones(len(start), np.bool_)
+    fresh[1:] = (thread[1:] != thread[:-1]) | (start[1:] != start[:-1])
+    begins = np.flatnonzero(fresh)
+    ends = np.append(begins[1:], len(start))
+    mixed = np.add.reduceat(instant.astype(np.int64), begins) if len(begins) else begins
+    for begin, end in zip(begins[mixed > 0].tolist(), ends[mixed > 0].tolist(), strict=True):
+        if end - begin == 1:
+            continue
+        line = [row for row in range(begin, end) if not instant[row]]
+        for row in (row for row in range(begin, end) if instant[row]):
+            later = (
+                at for at, other in enumerate(line) if kind[other] == kind[row] and number[other] > number[row] >= 0
+            )
+            line.insert(next(later, len(line)), row)
+        order[begin:end] = line
+    return order
 
 
 @dataclass(frozen=True, slots=True, eq=False)
