@@ -72,12 +72,12 @@ def match_comms(trace_set: TraceSet) -> tuple[TraceSet, Matching]:
     if table.height == 0:
         return replace(numbered, process_groups=groups), Matching()
     offsets = estimate_offsets(table)
+    offset = pl.col("rank").replace_strict(offsets, default=0, return_dtype=pl.Int64)
     table = table.with_columns(
-        shifted=pl.col("start_ns") + pl.col("rank").replace_strict(offsets, default=0, return_dtype=pl.Int64)
+        arrival=(pl.col("ready_ns") + offset).max().over("meeting"), met=pl.len().over("meeting")
     )
-    table = table.with_columns(arrival=pl.col("shifted").max().over("meeting"), met=pl.len().over("meeting"))
     several = (pl.col("met") > 1) & pl.col("start_ns").is_not_null()
-    wait = pl.min_horizontal(pl.col("arrival") - pl.col("shifted"), "duration_ns").clip(0)
+    wait = pl.min_horizontal(pl.col("arrival") - pl.col("start_ns") - offset, "duration_ns").clip(0)
     table = table.with_columns(wait_ns=pl.when(several).then(wait))
     table = table.with_columns(transfer_ns=pl.col("duration_ns") - pl.col("wait_ns"))
     traces = tuple(_with_waits(trace, table, rank) for rank, trace in zip(numbered.ranks, numbered, strict=True))
@@ -135,13 +135,14 @@ def _number(trace: Trace) -> Trace:
 def _table(trace_set: TraceSet) -> pl.DataFrame:
     """Return all communications with a number of their meeting: rows of one meeting are one communication."""
     wanted = ("id", "name", "type", "start_ns", "duration_ns", "pg_name", "comm_seq", "comm_type", "comm_size",
-              "comm_src", "comm_dst", "comm_tag")  # fmt: skip
+              "comm_src", "comm_dst", "comm_tag", "comm_root")  # fmt: skip
     parts = []
     for rank, trace in zip(trace_set.ranks, trace_set, strict=True):
         rows = trace.nodes["type"].is_in([_SEND, _RECV, _COLL])
         if not rows.any():
             continue
         nodes = trace.nodes.filter(rows)
+        ready = _ready(trace, nodes)
         columns = [
             nodes[name] if name in nodes.columns else pl.Series(name, [None] * nodes.height, SCHEMA[name])
             for name in wanted
@@ -149,6 +150,7 @@ def _table(trace_set: TraceSet) -> pl.DataFrame:
         members = {group.name: ",".join(map(str, group.ranks)) for group in trace.process_groups}
         part = pl.DataFrame(columns).with_columns(
             rank=pl.lit(rank, pl.Int64),
+            ready_ns=ready,
             members=pl.col("pg_name").replace_strict(members, default="", return_dtype=pl.String),
         )
         parts.append(part)
@@ -163,6 +165,19 @@ def _table(trace_set: TraceSet) -> pl.DataFrame:
         "comm_seq",
     )
     return table.with_columns(meeting=meeting.rank("dense"))
+
+
+def _ready(trace: Trace, nodes: pl.DataFrame) -> pl.Series:
+    """Return when each communication was ready: its start, but for sends and receives of the host their call's.
+
+    c10d opens their range only after it has handed the data over: a receive may be over by then.
+    """
+    if "parent" not in nodes.columns:
+        return nodes["start_ns"]
+    calls = trace.nodes.select(pl.col("id").cast(pl.Int64).alias("parent"), pl.col("start_ns").alias("call_ns"))
+    own = pl.col("is_cpu_op") & (pl.col("type") != _COLL) & (pl.col("call_ns") < pl.col("start_ns"))
+    found = nodes.join(calls, on="parent", how="left", maintain_order="left")
+    return found.select(pl.when(own).then("call_ns").otherwise("start_ns").alias("ready_ns")).to_series()
 
 
 def _with_waits(trace: Trace, table: pl.DataFrame, rank: int) -> Trace:
