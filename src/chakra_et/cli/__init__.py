@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from chakra_et.cli import convert, demo, export, info, reconstruct, repair, slice, validate
+from chakra_et.cli._first_run import announce_compilation
 from chakra_et.errors import ChakraError
 
 __all__ = ["main"]
@@ -38,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments without the program name; the process's own if None.
     """
     args = build_parser().parse_args(argv)
+    announce_compilation()
     try:
         code: int = args.run(args)
         sys.stdout.flush()
