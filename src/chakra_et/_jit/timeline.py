@@ -184,7 +184,8 @@ def split_items(
         cut_bounds: int64 [T + 1], cuts of each thread, by time.
         cut_time: int64 [C].
         cut_event: int64 [C], the event that makes the cut (a cut at its very start comes after its first item), or -1.
-        hole_bounds: int64 [T + 1], holes of each thread, by time, disjoint.
+        hole_bounds: int64 [T + 1], holes of each thread, by time, disjoint; one that reaches beyond a child's
+            start, or its event's end, ends there.
         hole_from: int64 [H].
         hole_to: int64 [H].
 

@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakra_et.ir.arrays import binary_series, list_series, list_values, sorted_unique, string_bytes, string_series
@@ -18,6 +18,7 @@ def csr(lists, dtype):
 
 
 @given(LISTS)
+@settings(deadline=None)
 @pytest.mark.parametrize("dtype", [np.uint64, np.int64])
 def test_lists_go_in_and_out(dtype, lists):
     offsets, values = csr(lists, dtype)
@@ -38,6 +39,7 @@ def test_a_null_is_an_empty_list():
 
 
 @given(TEXTS)
+@settings(deadline=None)
 def test_strings_go_in_and_out(texts):
     offsets, data = string_bytes(pl.Series(texts, dtype=pl.String))
     series = string_series("name", offsets, data)
@@ -56,5 +58,6 @@ def test_bytes_and_nulls():
 
 
 @given(st.lists(st.integers(-5, 5)))
+@settings(deadline=None)
 def test_sorted_unique(values):
     assert sorted_unique(np.array(values, np.int64)).tolist() == sorted(set(values))

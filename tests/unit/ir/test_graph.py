@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakra_et.ir import NodeType, Trace, TraceBuilder, build_graph
@@ -76,6 +76,7 @@ def test_position_of_a_repeated_id_is_the_first():
 
 
 @given(st.lists(st.lists(st.integers(0, 12), max_size=4), min_size=1, max_size=9))
+@settings(deadline=None)
 def test_every_edge_is_kept_once_or_told(lists):
     trace = trace_of(*lists)
     graph = build_graph(trace)
