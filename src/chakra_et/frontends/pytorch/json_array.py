@@ -154,6 +154,9 @@ def open_array(path: str, text: bytes, key: str) -> ArrayFile:
         repairs.append(f"a second JSON document follows the first; its {len(extra_starts)} records were read too")
         starts, ends = np.concatenate([starts, extra_starts]), np.concatenate([ends, extra_ends])
         more = _array_begin(text, key, stop) if closed else -1
+    header.pop(key, None)
+    if not repairs and text[:begin].strip(b"\xef\xbb\xbf \t\r\n") != b"[":
+        repairs.append(f"the file is no valid JSON; its {len(starts)} {key} records were read one by one")
     return ArrayFile(path, text, header, (starts, ends), repairs)
 
 
