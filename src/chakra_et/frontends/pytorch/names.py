@@ -50,7 +50,7 @@ def dtype_bytes(name: str) -> int:
         (2, 8, 4)
     """
     key = name.strip().removeprefix("c10::").removeprefix("torch.").replace(" ", "").removesuffix("[]").lower()
-    key = re.sub(r"^c10::complex<(?:c10::)?(\w+)>$", r"complex\1", key)
+    key = re.sub(r"^complex<(?:c10::)?(\w+)>$", r"complex\1", key)
     return _DTYPES.get(key, 0)
 
 
