@@ -116,6 +116,20 @@ def test_full_queues(name, depth, sync, tmp_path):
     assert wrong(found, edits=edits) == {}
 
 
+@pytest.mark.parametrize(("depth", "launches"), [(6, 40), (32, 600)])
+def test_queues_that_are_always_full(depth, launches, tmp_path):
+    """A host that runs ahead all the time: nearly every launch waits for room."""
+    builder = ProgramBuilder("ahead", ranks=1)
+    main = builder.rank(0).thread()
+    for number in range(launches):
+        with main.op("aten::mm"):
+            main.launch(f"gemm {number}", duration_ns=main.vary(100_000))
+    main.device_synchronize()
+    found = experiment(builder.build(), tmp_path, config=MachineConfig(queue_depth=depth))
+    edits = found.edits() | {"kernels /4": Edit(kernel_scale=0.25)}
+    assert wrong(found, edits=edits) == {}
+
+
 @pytest.mark.parametrize(
     "show",
     [

@@ -22,6 +22,7 @@ Int = npt.NDArray[np.int64]
 _MARGIN_NS = 10_000
 # A distance of a launch or two is a call that waits for its own kind of work, not for room.
 _SHORTEST = 4
+_FEWEST_VOTES = 3
 
 
 def find_queue_waits(holes: Holes, timeline: HostTimeline, device: DeviceView) -> int:
@@ -58,10 +59,19 @@ def find_queue_waits(holes: Holes, timeline: HostTimeline, device: DeviceView) -
 
 
 def _queue_length(begin: Int, stop: Int, done: Int) -> int:
-    """Return the distance that most long calls agree on: launches between the one that was done and theirs."""
+    """Return the distance that most long calls agree on: launches between the one that was done and theirs.
+
+    Where most launches wait, the median is no usual call but a wait: then the shortest ones tell what is usual.
+    """
     taken = stop - begin
     usual = int(np.median(taken))
-    long = np.flatnonzero(taken > 3 * usual + _MARGIN_NS)
+    shortest = min(int(np.quantile(taken, 0.05)), _MARGIN_NS)
+    return _vote(begin, stop, done, usual, _FEWEST_VOTES) or _vote(begin, stop, done, shortest, 3 * _FEWEST_VOTES)
+
+
+def _vote(begin: Int, stop: Int, done: Int, usual: int, fewest: int) -> int:
+    """Let the calls vote that take far longer than usual; 0 if they don't agree, or are too few."""
+    long = np.flatnonzero(stop - begin > 3 * usual + _MARGIN_NS)
     order = np.argsort(done, kind="stable")
     ends = done[order]
     votes = []
@@ -72,7 +82,7 @@ def _queue_length(begin: Int, stop: Int, done: Int) -> int:
         if len(inside):
             rest = np.abs(stop[call] - done[inside] - usual)
             votes.append(call - int(inside[np.argmin(rest)]))
-    if len(votes) < 3:
+    if len(votes) < fewest:
         return 0
     lengths, counts = np.unique(votes, return_counts=True)
     best = int(np.argmax(counts))
