@@ -9,6 +9,7 @@ from pathlib import Path
 
 from chakra_et.errors import InputError
 from chakra_et.io import list_paths, read_head
+from chakra_et.ir.process_group import MOST_RANKS
 
 __all__ = ["Source", "discover", "kind_of"]
 
@@ -88,7 +89,7 @@ def _walk(folder: Path) -> list[str]:
 
 def _rank_of(name: str, head: bytes) -> int | None:
     inside = _DISTRIBUTED.search(head)
-    if inside:
+    if inside and int(inside.group(1)) < MOST_RANKS:
         return int(inside.group(1))
     stem = re.sub(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$", "", Path(name).name)
     named = _NAMED.findall(stem) or _ANY.findall(stem)

@@ -93,7 +93,7 @@ def measure_rank(trace: Trace, facts: RankFacts, *, rank: int, sources: tuple[st
     """Rebuild a trace's schedule and compare it with what was recorded."""
     rebuilt = reconstruct(trace)
     on_device = ~trace.column("is_cpu_op").fill_null(False) & trace.column("gap_kind").is_null()
-    typed = trace.nodes["type"] > 1
+    typed = (trace.nodes["type"] > 1) & trace.nodes["start_ns"].is_not_null()
     error = rebuilt.start_error_ns if rebuilt.start_error_ns.nodes else rebuilt.start_error_all_ns
     return RankQuality(
         rank=rank,

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["ProcessGroup", "groups_of"]
+__all__ = ["MOST_RANKS", "ProcessGroup", "groups_of"]
+
+
+# More ranks than any job has; a number beyond it is damage, and must not make anybody allocate a list of ranks.
+MOST_RANKS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +48,20 @@ class ProcessGroup:
     def from_dict(record: dict[str, object]) -> ProcessGroup:
         """Build a group from PyTorch's record of it (``pg_config`` or ``process_group:init``)."""
         raw = record.get("ranks") or ()
-        ranks = tuple(int(rank) for rank in raw) if isinstance(raw, list | tuple) else ()
-        size = record.get("group_size", record.get("pg_size", len(ranks)))
+        ranks = tuple(map(int, raw)) if isinstance(raw, list | tuple) and all(map(_is_rank, raw)) else ()
+        given = str(record.get("group_size", record.get("pg_size", "")))
+        size = int(given) if given.isdecimal() and len(given) < 9 else len(ranks)
         return ProcessGroup(
             name=str(record.get("pg_name", "")),
             ranks=ranks,
-            size=int(size) if isinstance(size, int | float | str) and str(size).isdigit() else len(ranks),
+            size=size if size <= MOST_RANKS else len(ranks),
             description=str(record.get("pg_desc", "")),
             backend=str(record.get("backend_config", "")),
         )
+
+
+def _is_rank(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < MOST_RANKS
 
 
 def groups_of(rank: int, groups: Iterable[ProcessGroup]) -> dict[str, ProcessGroup]:

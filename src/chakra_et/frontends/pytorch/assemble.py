@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from chakra_et._jit.cycles import components
 from chakra_et._jit.schedule import schedule
 from chakra_et.frontends.pytorch.activities import HOST_COMMUNICATION, Activities
 from chakra_et.frontends.pytorch.communication import CommColumns
-from chakra_et.frontends.pytorch.edges import DATA, dependency_columns
+from chakra_et.frontends.pytorch.edges import DATA, SYNC, dependency_columns
 from chakra_et.frontends.pytorch.graph import RankGraph
 from chakra_et.frontends.pytorch.names import copy_kind
 from chakra_et.frontends.pytorch.parse_kineto import OPERATOR
@@ -106,29 +107,33 @@ def _merged(parts: list[dict[str, pl.Series]], sizes: tuple[int, ...], order: In
     return columns
 
 
+def _lists(before: Int, after: Int, count: int) -> tuple[Int, Int]:
+    """Return edges as predecessor lists: int64 [N + 1] and int64 [E]."""
+    indptr = np.zeros(count + 1, np.int64)
+    np.cumsum(np.bincount(after, minlength=count), out=indptr[1:])
+    return indptr, before[np.argsort(after, kind="stable")]
+
+
 def _topological(before: Int, after: Int, duration: Int) -> Int:
     """Return the nodes in dependency order; those on or behind a cycle are left out."""
-    order = np.argsort(after, kind="stable")
-    indptr = np.zeros(len(duration) + 1, np.int64)
-    np.cumsum(np.bincount(after, minlength=len(duration)), out=indptr[1:])
-    topological: Int = schedule(indptr, before[order], duration)[2]
+    topological: Int = schedule(*_lists(before, after, len(duration)), duration)[2]
     return topological
 
 
 def _acyclic(
     before: Int, after: Int, kind: npt.NDArray[np.int8], inferred: Bool, duration: Int
 ) -> tuple[Int, Int, npt.NDArray[np.int8], Bool]:
-    """Take edges out of cycles: data edges first, then inferred ones.
+    """Take edges out of cycles: data edges first, then inferred ones, then waits.
 
-    Every edge points forward in time, so only nodes without length, at one instant of a coarse clock, can form a cycle.
+    Every edge points forward in time, so only nodes without length, at one instant of a coarse clock, can form a cycle;
+    what remains, order on threads and launches, can't.
     """
-    for only_data in (True, False):
-        doubtful = kind == DATA if only_data else inferred
-        reached = np.zeros(len(duration), np.bool_)
-        reached[_topological(before, after, duration)] = True
-        if reached.all():
+    for doubtful in ("data", "inferred", "waits"):
+        if len(_topological(before, after, duration)) == len(duration):
             break
-        keep = reached[before] | reached[after] | ~doubtful
+        component = components(*_lists(before, after, len(duration)))
+        chosen = {"data": kind == DATA, "inferred": inferred, "waits": kind == SYNC}[doubtful]
+        keep = (component[before] != component[after]) | ~chosen
         before, after, kind, inferred = before[keep], after[keep], kind[keep], inferred[keep]
     return before, after, kind, inferred
 

@@ -95,7 +95,7 @@ def _parse_record(row: dict[str, Any]) -> CommRecord | None:
         return None
     before, after = range(name_at), range(name_at + 1, len(values))
     tensors = next((i for i in before if "Tensor(" in str(types[i])), -1)
-    numbers = [values[i] for i in before if types[i] == "Int"]
+    numbers = [values[i] for i in before if types[i] == "Int" and _fits(values[i])]
     group, description = "", ""
     for i in before:
         if str(types[i]).startswith("Tuple") and len(values[i]) == 2:
@@ -127,6 +127,10 @@ def _parse_record(row: dict[str, Any]) -> CommRecord | None:
     )
 
 
+def _fits(value: Any) -> bool:
+    return isinstance(value, int) and -(2**63) <= value < 2**63
+
+
 def _split_text(value: list[Any]) -> str:
     return msgspec.json.encode(value).decode() if value else ""
 
@@ -136,8 +140,13 @@ def tensor_bytes(value: Any) -> int:
     if not isinstance(value, list):
         return 0
     if len(value) == 6 and isinstance(value[5], str) and all(isinstance(part, int) for part in value[:5]):
-        return int(value[3]) * int(value[4])
-    return sum(tensor_bytes(part) for part in value)
+        return _plausible(int(value[3]) * int(value[4]))
+    return _plausible(sum(tensor_bytes(part) for part in value))
+
+
+def _plausible(size: int) -> int:
+    """Return a size in bytes, 0 (unknown) for one that no tensor has."""
+    return size if 0 <= size < 2**62 else 0
 
 
 def _first_dtype(kind: str) -> str:
@@ -237,7 +246,7 @@ def _dims_bytes(dims: list[Any], types: list[Any], position: int, fallback: str)
     kind = str(types[position]) if position < len(types) else ""
     # The profile doesn't tell the element type of a tensor list.
     kind = fallback if kind in ("TensorList", "") else kind
-    return _elements(dims[position]) * dtype_bytes(kind), kind
+    return _plausible(_elements(dims[position]) * dtype_bytes(kind)), kind
 
 
 def _elements(shape: Any) -> int:
@@ -247,7 +256,7 @@ def _elements(shape: Any) -> int:
         return sum(_elements(part) for part in shape)
     total = 1
     for size in shape:
-        total *= int(size)
+        total *= int(size) if isinstance(size, int) else 0
     return total
 
 
@@ -259,16 +268,17 @@ def range_bytes(dims: str, types: str) -> tuple[int, str]:
         if dtype_bytes(str(kind)):
             total += _elements(shape) * dtype_bytes(str(kind))
             dtype = dtype or str(kind)
-    return total, dtype
+    return _plausible(total), dtype
 
 
 def _number(values: list[Any], position: int | None) -> int | None:
     if position is None or position >= len(values):
         return None
     try:
-        return int(values[position])
-    except (TypeError, ValueError):
+        number = int(values[position])
+    except (TypeError, ValueError, OverflowError):
         return None
+    return number if -(2**31) <= number < 2**31 else None
 
 
 def _flag(values: list[Any], position: int | None) -> bool | None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from chakra_et.errors import FormatError
 from chakra_et.frontends.pytorch.activities import HOST_COMMUNICATION, Activities, collect_activities, split_host
 from chakra_et.frontends.pytorch.assemble import assemble
 from chakra_et.frontends.pytorch.comm_records import CommRecord, parse_c10d, parse_records, range_bytes
@@ -78,6 +79,13 @@ def convert_rank(
         MismatchError: The two files don't belong together.
     """
     events, ranges = split_host(profile)
+    if not profile.host.height and not profile.activities.height:
+        found = (
+            ", ".join(f"{count} {name or 'unnamed'}" for name, count in sorted(profile.counts.items())) or "no events"
+        )
+        raise FormatError(
+            f"{profile.path}: expected host operators or device activities, got {found}; was anything profiled?"
+        )
     # Host events are the bulk of a profile: one copy of them is enough.
     profile = replace(profile, host=profile.host.clear())
     timeline = build_timeline(events, resolution_ns=profile.resolution_ns)

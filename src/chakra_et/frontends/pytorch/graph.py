@@ -197,14 +197,15 @@ def _launch_points(
     copies = np.isin(device.roles[calls], (BLOCKING_COPY, ASYNC_COPY))
     leads = (point[known] - timeline.start[calls])[~copies]
     lead = int(np.median(leads)) if len(leads) else 5000
-    for activity in known[copies].tolist():
-        call = int(launcher[activity])
+    order = np.argsort(calls, kind="stable")
+    for call in np.unique(calls[copies]).tolist():
         thread, begin = int(timeline.thread[call]), int(timeline.start[call])
         hole = holes.spans.get((thread, begin))
         if hole is None or hole.event != call:
             continue
-        at = min(int(activities.start[activity]), begin + lead, hole.end)
-        point[activity] = at
+        at = min(int(first_start[call]), begin + lead, hole.end)
+        low, high = np.searchsorted(calls, (call, call + 1), sorter=order)
+        point[known[order[low:high]]] = at
         holes.spans[thread, at] = holes.spans.pop((thread, begin))
     return point
 

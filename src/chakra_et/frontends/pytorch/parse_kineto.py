@@ -17,13 +17,16 @@ import numpy.typing as npt
 import polars as pl
 
 from chakra_et.errors import FormatError
-from chakra_et.frontends.pytorch.json_array import JsonObjects, open_array
-from chakra_et.ir.process_group import ProcessGroup
+from chakra_et.frontends.pytorch.json_array import ArrayFile, JsonObjects, open_array
+from chakra_et.ir.process_group import MOST_RANKS, ProcessGroup
 
 __all__ = ["ANNOTATION", "OPERATOR", "RUNTIME", "KinetoProfile", "parse_kineto"]
 
 Int = npt.NDArray[np.int64]
 OPERATOR, ANNOTATION, RUNTIME = 0, 1, 2
+# A base, a start and a duration within these bounds add up inside int64.
+_LAST_NS = 4 * 10**18
+_LONGEST_NS = 10**18
 
 _HOST = {
     "cpu_op": OPERATOR,
@@ -101,8 +104,7 @@ def parse_kineto(path: str, text: bytes) -> KinetoProfile:
     activities, fine = _activity_frame(_Events(objects, spans, ranges & category.is_in(list(_DEVICE))), category)
     frames = _frame_frame(_Events(objects, spans, ranges & (category == "python_function")))
     flow = category.is_in(["fwdbwd", "forward_backward"]) & phase.is_in(["s", "f"])
-    base = _integer(file.header.get("baseTimeNanoseconds")) or 0
-    shift = (pl.col("start_ns") + base).alias("start_ns")
+    shift = (pl.col("start_ns") + _zero(file, host, activities)).alias("start_ns")
     rank, world_size, groups = _distributed(file.header)
     counts = category.filter(ranges).value_counts()
     return KinetoProfile(
@@ -122,11 +124,30 @@ def parse_kineto(path: str, text: bytes) -> KinetoProfile:
     )
 
 
+def _zero(file: ArrayFile, host: pl.DataFrame, activities: pl.DataFrame) -> int:
+    """Return what to add to the profile's times, ns: its base, and more if that leaves any below zero."""
+    base = _integer(file.header.get("baseTimeNanoseconds")) or 0
+    if abs(base) > _LAST_NS:
+        file.repairs.append("baseTimeNanoseconds is out of range; times count from the profile's own zero")
+        base = 0
+    first = min((int(part.min()) for part in (host["start_ns"], activities["start_ns"]) if len(part)), default=0)  # type: ignore[arg-type]
+    if first + base < 0:
+        file.repairs.append("times begin below zero; they were moved to begin at zero")
+        base = -first
+    return base
+
+
 def _integer(value: Any) -> int | None:
     try:
         return None if value is None or isinstance(value, bool) else int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
+
+
+def _ranks(value: Any) -> int | None:
+    """Return a rank or a number of ranks, None if it can't be one."""
+    number = _integer(value)
+    return number if number is not None and 0 <= number < MOST_RANKS else None
 
 
 class _Events:
@@ -171,7 +192,11 @@ class _Events:
         """Return start and duration in ns, and whether any had a fraction of a microsecond."""
         start, fraction = self._objects.decimals(self._spans["ts"], 3)
         duration, fine = self._objects.decimals(self._spans["dur"], 3)
-        return {"start_ns": pl.Series(start), "duration_ns": pl.Series(np.maximum(duration, 0))}, fraction or fine
+        times = {
+            "start_ns": pl.Series(np.clip(start, -_LAST_NS, _LAST_NS)),
+            "duration_ns": pl.Series(np.clip(duration, 0, _LONGEST_NS)),
+        }
+        return times, fraction or fine
 
 
 _HOST_ARGS = {
@@ -306,4 +331,4 @@ def _distributed(header: dict[str, Any]) -> tuple[int | None, int | None, tuple[
         except msgspec.DecodeError:
             groups = None
     records = [group for group in groups if isinstance(group, dict)] if isinstance(groups, list) else []
-    return _integer(info.get("rank")), _integer(info.get("world_size")), tuple(map(ProcessGroup.from_dict, records))
+    return _ranks(info.get("rank")), _ranks(info.get("world_size")), tuple(map(ProcessGroup.from_dict, records))

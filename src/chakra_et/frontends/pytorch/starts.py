@@ -82,7 +82,7 @@ def explain_starts(
     Returns:
         The gaps, and the typical values used.
     """
-    has_follow, has_launch = follows >= 0, (launched >= 0) & (first | (follows < 0))
+    has_follow, has_launch = follows >= 0, (launched >= 0) & (first | (follows < launched))
     idle_for = np.where(has_follow, start - follows, _FAR)
     since_launch = np.where(has_launch, start - launched, _FAR)
     typical = _typical(idle_for, since_launch, call_start, busy_until, default_ns)

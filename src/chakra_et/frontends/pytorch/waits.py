@@ -106,6 +106,8 @@ def _open(
     holes: Holes, timeline: HostTimeline, event: int, targets: list[int], device: DeviceView, inferred: bool
 ) -> None:
     thread, begin, stop = int(timeline.thread[event]), int(timeline.start[event]), int(timeline.end[event])
+    if event + 1 < len(timeline.parent) and timeline.parent[event + 1] == event:
+        stop = int(timeline.start[event + 1])  # what happens inside a call shows that it isn't waiting any more
     kept = [a for a in targets if device.ended_by(a, stop) and device.start[a] <= stop]
     holes.contradicting += len(targets) - len(kept)
     mates = [mate for activity in kept for mate in device.mates.get(activity, ()) if device.end[mate] <= stop]
