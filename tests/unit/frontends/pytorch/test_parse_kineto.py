@@ -111,9 +111,17 @@ def test_activities_and_their_arguments():
 
 
 def test_negative_streams_and_durations():
-    found = profile([kernel("k", 5, -2, 9, stream=-1), op("a", -3, 1)])
+    found = profile([kernel("k", 5, -2, 9, stream=-1)])
     assert found.activities.select("stream", "duration_ns").row(0) == (-1, 0)
-    assert found.host["start_ns"].to_list() == [-3000]
+    assert found.repairs == ()
+
+
+def test_times_below_zero_are_moved():
+    found = profile([kernel("k", 5, 2, 9), op("a", -3, 1)])
+    assert found.host["start_ns"].to_list() == [0]
+    assert found.activities["start_ns"].to_list() == [8000]
+    assert found.repairs == ("times begin below zero; they were moved to begin at zero",)
+    assert profile([op("a", -3, 1)], baseTimeNanoseconds=10_000).host["start_ns"].to_list() == [7000]
 
 
 @pytest.mark.parametrize(
