@@ -13,11 +13,14 @@ CASES = sorted((Path(__file__).parent / "hostile").glob("*.json"))
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_refused_in_one_line_or_exact(path):
+    refusal = None
     try:
         result = convert(path)
     except ChakraError as err:
-        assert "\n" not in str(err)
-        assert str(path) in str(err)
+        refusal = str(err)
+    if refusal is not None:
+        assert "\n" not in refusal
+        assert str(path) in refusal
         return
     (rank,) = result.quality.ranks
     assert rank.device_nodes == rank.device_activities
