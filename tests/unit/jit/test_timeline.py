@@ -104,68 +104,66 @@ def splits(draw):
 def test_items_tile_the_time_of_their_thread(case):
     bounds, start, end, cut_bounds, cuts, hole_bounds, holes = case
     threads = len(bounds) - 1
+    cut_time, hole_from, hole_to = (
+        ints(part) for part in ([c[1] for c in cuts], [h[1] for h in holes], [h[2] for h in holes])
+    )
     origin = ints([0] * threads + [70] * threads)
+    uncalled = ints([-1] * len(cuts))
     owner, low, high, item_bounds, cut_item, before, after = split_items(
-        bounds,
-        origin,
-        start,
-        end,
-        cut_bounds,
-        ints(cut[1] for cut in cuts),
-        ints([-1] * len(cuts)),
-        hole_bounds,
-        ints(hole[1] for hole in holes),
-        ints(hole[2] for hole in holes),
+        bounds, origin, start, end, cut_bounds, cut_time, uncalled, hole_bounds, hole_from, hole_to
     )
     assert item_bounds[0] == 0
     assert item_bounds[-1] == len(owner)
     for thread in range(threads):
-        items = range(item_bounds[thread], item_bounds[thread + 1])
-        own_holes = holes[hole_bounds[thread] : hole_bounds[thread + 1]]
-        # Disjoint, ascending, and together with the holes everything there is.
-        covered = np.zeros(70, np.int64)
-        now = 0
-        for item in items:
-            assert now <= low[item] <= high[item]
-            now = high[item]
-            covered[low[item] : high[item]] += 1
-        for _, begin, stop in own_holes:
-            covered[begin:stop] += 1
-        assert (covered == 1).all()
-        # An item belongs to the innermost event around it.
-        for item in items:
-            if low[item] < high[item]:
-                inside = [
-                    event
-                    for event in range(bounds[thread], bounds[thread + 1])
-                    if start[event] <= low[item] and high[item] <= end[event]
-                ]
-                assert owner[item] == (max(inside) if inside else -1)
-    # Every event owns an item, the first of them at its start unless a wait covers that.
-    for event in range(len(start)):
-        mine = np.flatnonzero(owner == event)
-        assert len(mine)
-        thread = int(np.searchsorted(bounds, event, side="right")) - 1
-        hidden = [stop for number, begin, stop in holes if number == thread and begin <= start[event] < stop]
-        assert (
-            low[mine[0]] == start[event]
-            or hidden
-            or any(number == thread and begin < start[event] <= stop for number, begin, stop in holes)
-        )
-    # A cut is where an item ends; inside a hole, it is where the last item before the hole ended.
+        items = slice(item_bounds[thread], item_bounds[thread + 1])
+        events = range(bounds[thread], bounds[thread + 1])
+        waits = [(begin, stop) for number, begin, stop in holes if number == thread]
+        check_time(low[items], high[items], waits)
+        check_owners(owner[items], low[items], high[items], events, start, end, waits)
     for (thread, time), item in zip(cuts, cut_item.tolist(), strict=True):
-        if item >= 0:
-            covers = any(number == thread and begin <= time <= stop for number, begin, stop in holes)
-            assert high[item] == time or covers
-            assert item_bounds[thread] <= item < item_bounds[thread + 1]
-        else:
-            assert time == 0 or any(number == thread and begin == 0 for number, begin, _ in holes)
-    # Something stands right after every hole, and ends right before it.
+        waits = [(begin, stop) for number, begin, stop in holes if number == thread]
+        check_cut(time, item, high, waits)
+        assert item < 0 or item_bounds[thread] <= item < item_bounds[thread + 1]
+    # Something stands right after every hole, and what stands before it has ended.
     for (thread, begin, stop), one, other in zip(holes, before.tolist(), after.tolist(), strict=True):
         assert item_bounds[thread] <= other < item_bounds[thread + 1]
         assert low[other] == stop
         assert one == other - 1 or (one < 0 and other == item_bounds[thread])
         assert one < 0 or high[one] <= begin
+
+
+def check_time(low, high, waits):
+    """Items are disjoint, ascend, and are together with the holes everything there is."""
+    covered = np.zeros(70, np.int64)
+    now = 0
+    for first, last in zip(low, high, strict=True):
+        assert now <= first <= last
+        now = last
+        covered[first:last] += 1
+    for begin, stop in waits:
+        covered[begin:stop] += 1
+    assert (covered == 1).all()
+
+
+def check_owners(owner, low, high, events, start, end, waits):
+    """An item belongs to the innermost event around it; each event owns one, at its start unless a wait covers it."""
+    for own, first, last in zip(owner, low, high, strict=True):
+        if first < last:
+            inside = [event for event in events if start[event] <= first and last <= end[event]]
+            assert own == (max(inside) if inside else -1)
+    for event in events:
+        mine = np.flatnonzero(owner == event)
+        assert len(mine)
+        hidden = any(begin <= start[event] <= stop for begin, stop in waits)
+        assert low[mine[0]] == start[event] or hidden
+
+
+def check_cut(time, item, high, waits):
+    """A cut is where an item ends; inside a hole, it is where the last item before the hole ended."""
+    if item >= 0:
+        assert high[item] == time or any(begin <= time <= stop for begin, stop in waits)
+    else:
+        assert time == 0 or any(begin == 0 for begin, _ in waits)
 
 
 def one_thread(events, cuts=(), holes=(), until=None):
