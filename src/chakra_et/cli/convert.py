@@ -72,6 +72,9 @@ def report(result: ConversionResult, out: Path, *, as_json: bool = False) -> int
     names = [f"trace.{rank}.et" for rank in result.traces.ranks]
     written = [out / name for name in (*names, "quality.json") if (out / name).exists()]
     print_wrote(written, to_stderr=as_json)
+    if result.left_out:
+        some = ", ".join(result.left_out[:5]) + (", ..." if len(result.left_out) > 5 else "")
+        print_line(f"left out {len(result.left_out)} files that are no profiles: {some}", to_stderr=True)
     for failure in result.failed:
         # Most errors begin with the path of one of the rank's files.
         named = any(path in failure.error for path in failure.source.split(" + "))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from chakra_et.conversion.discover import Source, discover, kind_of
+from chakra_et.conversion.discover import Discovery, Source, discover, kind_of
 from chakra_et.conversion.quality import Quality, RankQuality, measure_rank
 from chakra_et.errors import ChakraError, InputError
 from chakra_et.frontends.pytorch.convert import convert_rank
@@ -68,11 +68,13 @@ class ConversionResult:
         traces: The traces.
         quality: The quality report.
         failed: What could not be converted.
+        left_out: Files in the directories that are no profiles.
     """
 
     traces: TraceSet
     quality: Quality
     failed: tuple[Failure, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 def convert(
@@ -103,14 +105,16 @@ def convert(
     """
     options = options or ConvertOptions()
     named = [inputs] if isinstance(inputs, str | Path) else list(inputs)
-    sources = discover(named) if named else []
+    found = discover(named) if named else Discovery([], [], [])
+    sources = found.sources
     if host is not None or device is not None:
         sources.append(_explicit(host, device))
-    if not sources:
+    if not sources and not found.damaged:
         raise InputError(
             "expected profiles to convert, got none; name a file, a directory, or a host and a device file"
         )
     done, failures = _convert_all(sources, options, progress)
+    failures += [Failure(path, why) for path, why in found.damaged]
     if not done:
         raise InputError(failures[0].error)
     done.sort(key=lambda part: part.trace.rank or 0)
@@ -124,7 +128,7 @@ def convert(
         matching=matching,
         failed=tuple((failure.source, failure.error) for failure in failures),
     )
-    return ConversionResult(traces, quality, tuple(failures))
+    return ConversionResult(traces, quality, tuple(failures), tuple(found.left_out))
 
 
 def convert_to(

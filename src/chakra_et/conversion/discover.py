@@ -11,7 +11,7 @@ from chakra_et.errors import InputError
 from chakra_et.io import list_paths, read_head
 from chakra_et.ir.process_group import MOST_RANKS
 
-__all__ = ["Source", "discover", "kind_of"]
+__all__ = ["Discovery", "Source", "discover", "kind_of"]
 
 _HEAD_BYTES = 1 << 16
 _NAMED = re.compile(r"(?:rank|worker|host|device|kineto|trace|profile|et|eg)s?[-_. ]?(\d+)", re.IGNORECASE)
@@ -41,7 +41,11 @@ class Source:
 
 def kind_of(head: bytes) -> str | None:
     """Tell from a file's first bytes whether it is a ``host`` or a ``device`` file, or neither (None)."""
+    if head[257:262] == b"ustar":
+        return None
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if b'"chakraExport"' in text[:256]:
+        return None
     if b'"traceEvents"' in text or b'"schemaVersion"' in text or b'"deviceProperties"' in text:
         return "device"
     if re.match(rb'\{\s*"schema"\s*:', text) or (b'"nodes"' in text and b'"schema"' in text):
@@ -49,7 +53,22 @@ def kind_of(head: bytes) -> str | None:
     return "device" if re.match(rb'\[\s*\{[^{}]*"ph"\s*:', text) else None
 
 
-def discover(inputs: Sequence[str | Path]) -> list[Source]:
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """What inputs stand for.
+
+    Attributes:
+        sources: Files to convert, by rank.
+        damaged: (file, why) of files in directories that can't be read.
+        left_out: Files in directories that are no profiles.
+    """
+
+    sources: list[Source]
+    damaged: list[tuple[str, str]]
+    left_out: list[str]
+
+
+def discover(inputs: Sequence[str | Path]) -> Discovery:
     """Find the files that inputs stand for, and pair them by rank.
 
     Args:
@@ -58,27 +77,48 @@ def discover(inputs: Sequence[str | Path]) -> list[Source]:
     Raises:
         InputError: Nothing there, or a named file that is neither an execution trace nor a Kineto profile.
     """
-    hosts: list[tuple[int | None, str]] = []
-    devices: list[tuple[int | None, str]] = []
+    found: dict[str, list[tuple[int | None, str]]] = {"host": [], "device": []}
+    damaged: list[tuple[str, str]] = []
+    left_out: list[str] = []
     for entry in inputs:
-        path = Path(str(entry))
-        inside = path.is_dir()
-        names = _walk(path) if inside else list_paths(entry, [(".json", ".json.gz")])
-        found = False
-        for name in names:
-            head = read_head(name, _HEAD_BYTES)
-            kind = kind_of(head)
+        if not str(entry):
+            raise InputError("expected a file, a directory, a glob or a URL, got an empty name")
+        inside = Path(str(entry)).is_dir()
+        for name in _walk(Path(str(entry))) if inside else list_paths(entry, [(".json", ".json.gz")]):
+            try:
+                kind, rank = _look(name)
+            except InputError as err:
+                if not inside:
+                    raise
+                damaged.append((name, str(err)))
+                continue
             if kind is not None:
-                found = True
-                (hosts if kind == "host" else devices).append((_rank_of(name, head), name))
-            elif not inside:
-                raise InputError(
-                    f"{name}: expected a PyTorch execution trace or a Kineto profile (JSON), got {head[:24]!r}; "
-                    "is it the right file?"
-                )
-        if not found:
+                found[kind].append((rank, name))
+            elif inside:
+                left_out.append(name)
+            else:
+                raise InputError(_refusal(name))
+        if inside and not (found["host"] or found["device"] or damaged):
             raise InputError(f"{entry}: expected profiles (.json, .json.gz) in the directory, got none; check the path")
-    return _pair(hosts, devices)
+    return Discovery(_pair(found["host"], found["device"]), damaged, left_out)
+
+
+def _look(name: str) -> tuple[str | None, int | None]:
+    """Return kind and rank of a file from its head and its name."""
+    head = read_head(name, _HEAD_BYTES)
+    if not head.strip():
+        raise InputError(f"{name}: expected a profile, got an empty or cut off file; copy it again")
+    return kind_of(head), _rank_of(name, head)
+
+
+def _refusal(name: str) -> str:
+    head = read_head(name, _HEAD_BYTES)
+    wanted = f"{name}: expected a PyTorch execution trace or a Kineto profile (JSON), got"
+    if head[257:262] == b"ustar":
+        return f"{wanted} a tar archive; unpack it first"
+    if b'"chakraExport"' in head[:256]:
+        return f"{wanted} a timeline that chakra exported; convert the profile that its trace was made from"
+    return f"{wanted} {head[:24]!r}; is it the right file?"
 
 
 def _walk(folder: Path) -> list[str]:

@@ -9,9 +9,11 @@ from chakra_et.frontends.pytorch.convert import RankFacts
 from chakra_et.ir.process_group import ProcessGroup
 from chakra_et.ir.trace import Trace
 from chakra_et.passes.match_comms import Matching
-from chakra_et.passes.reconstruct import reconstruct
+from chakra_et.passes.reconstruct import Reconstruction, reconstruct
 
 __all__ = ["Quality", "RankQuality", "measure_rank"]
+
+_EXACT_NS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,5 +114,18 @@ def measure_rank(trace: Trace, facts: RankFacts, *, rank: int, sources: tuple[st
         gap_ns=rebuilt.gap_ns,
         inferred_edges=facts.inferred_edges,
         dropped=facts.dropped,
-        warnings=facts.warnings,
+        warnings=(*facts.warnings, *_doubts(rebuilt)),
     )
+
+
+def _doubts(rebuilt: Reconstruction) -> list[str]:
+    """Return what speaks against the trace, in words."""
+    words = []
+    error = max(rebuilt.start_error_ns.max, rebuilt.start_error_all_ns.max)
+    if error > _EXACT_NS:
+        words.append(
+            f"the rebuilt schedule is off by up to {error} ns: the trace does not hold all that the profile shows"
+        )
+    if rebuilt.unscheduled:
+        words.append(f"{rebuilt.unscheduled} nodes are on or behind a cycle")
+    return words

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from chakra_et.errors import FormatError, TraceError
 from chakra_et.io._proto import et_def_pb2 as proto
-from chakra_et.ir.process_group import ProcessGroup
+from chakra_et.ir.process_group import ProcessGroup, groups_from_records
 from chakra_et.ir.trace import Trace, TraceMetadata
 
 __all__ = [
@@ -56,15 +56,9 @@ def rank_from_name(path: str) -> int | None:
 def groups_from_json(text: str) -> tuple[ProcessGroup, ...]:
     """Return the process groups of a JSON list of PyTorch's records; empty if it is anything else."""
     try:
-        return _groups(json.loads(text))
+        return groups_from_records(json.loads(text))
     except _NOT_DATA:
         return ()
-
-
-def _groups(records: Any) -> tuple[ProcessGroup, ...]:
-    if not isinstance(records, list):
-        return ()
-    return tuple(ProcessGroup.from_dict(record) for record in records if isinstance(record, dict))
 
 
 def groups_from_nodes(nodes: pl.DataFrame) -> tuple[ProcessGroup, ...]:
@@ -88,7 +82,7 @@ def _init_groups(text: str) -> tuple[ProcessGroup, ...]:
         try:
             outer = parse(text)
             inner = outer[0] if isinstance(outer, list) and outer and isinstance(outer[0], str) else None
-            return _groups(json.loads(inner) if inner is not None else outer)
+            return groups_from_records(json.loads(inner) if inner is not None else outer)
         except _NOT_DATA:
             continue
     return ()

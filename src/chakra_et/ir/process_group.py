@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["MOST_RANKS", "ProcessGroup", "groups_of"]
+__all__ = ["MOST_RANKS", "ProcessGroup", "groups_from_records", "groups_of"]
 
 
 # More ranks than any job has; a number beyond it is damage, and must not make anybody allocate a list of ranks.
@@ -62,6 +62,13 @@ class ProcessGroup:
 
 def _is_rank(value: object) -> bool:
     return isinstance(value, int) and 0 <= value < MOST_RANKS
+
+
+def groups_from_records(records: object) -> tuple[ProcessGroup, ...]:
+    """Build the groups of a list of PyTorch's records; what isn't a record with a name is left out."""
+    found = records if isinstance(records, list) else []
+    named = (record for record in found if isinstance(record, dict) and record.get("pg_name") not in (None, ""))
+    return tuple(map(ProcessGroup.from_dict, named))
 
 
 def groups_of(rank: int, groups: Iterable[ProcessGroup]) -> dict[str, ProcessGroup]:

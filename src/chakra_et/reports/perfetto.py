@@ -79,7 +79,10 @@ def perfetto_chunks(trace_set: TraceSet) -> Iterator[bytes]:
     lines = {rank: timeline(trace) for rank, trace in zip(trace_set.ranks, trace_set, strict=True)}
     starts = [int(str(line.slices["start"].min())) for line in lines.values() if line.slices.height]
     base = min(starts, default=0)
-    yield b'{"schemaVersion":1,"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"traceEvents":[\n' % base
+    yield (
+        b'{"schemaVersion":1,"chakraExport":"perfetto","displayTimeUnit":"ns","baseTimeNanoseconds":%d,"traceEvents":[\n'
+        % base
+    )
     separator = b""
     arrows = 0
     for rank, trace in zip(trace_set.ranks, trace_set, strict=True):

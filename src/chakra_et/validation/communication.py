@@ -99,13 +99,15 @@ def check_communications(trace: Trace, rank: int, trace_set: TraceSet) -> Iterat
 def _peers(table: pl.DataFrame, rank: int, world_size: int) -> Iterator[Hits]:
     for kind, other, own in ((SEND, "comm_dst", "comm_src"), (RECV, "comm_src", "comm_dst")):
         ends = table.filter(pl.col("type") == kind)
-        good = (pl.col(other).is_between(0, world_size - 1) & (pl.col(other) != rank)).fill_null(False)
+        silent = ends.filter(pl.col(other).is_null())["id"].to_list()
+        yield Hits("comm-peer-unknown", silent, lambda k, other=other: f"expected {other}, got none")  # type: ignore[misc]
+        good = pl.col(other).is_between(0, world_size - 1) & (pl.col(other) != rank)
         bad = ends.filter(~good).select("id", other).rows()
         yield Hits(
             "comm-peer",
             [row[0] for row in bad],
             lambda k, bad=bad, other=other: (  # type: ignore[misc]
-                f"expected {other} to be another of {world_size} ranks, got {_or_none(bad[k][1])}"
+                f"expected {other} to be another of {world_size} ranks, got {bad[k][1]}"
             ),
         )
         wrong = ends.filter((pl.col(own) != rank).fill_null(False)).select("id", own).rows()

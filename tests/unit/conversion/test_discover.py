@@ -38,7 +38,7 @@ def pairs(found, root):
     def short(path):
         return str(Path(path).relative_to(root)) if path else None
 
-    return [(short(source.host), short(source.device), source.rank) for source in found]
+    return [(short(source.host), short(source.device), source.rank) for source in found.sources]
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,27 @@ def test_files_without_numbers_come_last(folder):
 
 def test_other_json_in_a_folder_is_left_alone(folder):
     root = folder({"quality.json": {"ranks": []}, "device.0.json": None, ".hidden": b"", "x/config.json": {}})
-    assert pairs(discover([root]), root) == [(None, "device.0.json", 0)]
+    found = discover([root])
+    assert pairs(found, root) == [(None, "device.0.json", 0)]
+    assert [Path(name).name for name in found.left_out] == ["quality.json", "config.json"]
+
+
+def test_damaged_files_of_a_folder_are_told(folder):
+    root = folder({"device.0.json": None, "device.1.json": b""})
+    (root / "device.2.json.gz").write_bytes(gzip.compress(b"x" * 999)[:10])
+    found = discover([root])
+    assert pairs(found, root) == [(None, "device.0.json", 0)]
+    assert [Path(name).name for name, _ in found.damaged] == ["device.1.json", "device.2.json.gz"]
+    assert all("empty or cut off" in why for _, why in found.damaged)
+
+
+def test_archives_and_own_timelines_are_no_profiles(folder):
+    archive = b"a.json".ljust(257, b"\0") + b"ustar\x00" + b'{"traceEvents": ['
+    timeline = b'{"schemaVersion":1,"chakraExport":"perfetto","traceEvents":['
+    root = folder({"all.json": archive, "timeline.json": timeline})
+    for name, word in (("all.json", "tar archive"), ("timeline.json", "timeline that chakra exported")):
+        with pytest.raises(InputError, match=word):
+            discover([root / name])
 
 
 def test_a_named_file_must_be_a_profile(folder):

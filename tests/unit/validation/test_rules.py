@@ -91,6 +91,7 @@ BROKEN: dict[str, tuple[Callable[[], TraceSet], str]] = {
     "comm-size": (lambda: alone({**REDUCE, "comm_size": -1}), "expected comm_size in bytes, 0 or more, got -1"),
     "comm-size-unknown": (lambda: alone({**REDUCE, "comm_size": None}), "expected comm_size in bytes, got none"),
     "comm-peer": (lambda: pair([{**TO_1, "comm_dst": 0}], []), "expected comm_dst to be another of 2 ranks, got 0"),
+    "comm-peer-unknown": (lambda: pair([{**TO_1, "comm_dst": None}], []), "expected comm_dst, got none"),
     "comm-cpu": (lambda: alone({**REDUCE, "is_cpu_op": True}, {}), "expected communications on the device"),
     "comm-unknown": (lambda: alone({"type": COLL, "unknown_comm": True}), "expected a known communication, got 'n'"),
     "match-missing-rank": (

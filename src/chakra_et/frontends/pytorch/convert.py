@@ -258,7 +258,11 @@ def _facts(
         inferred_edges=inferred,
         window_ns=graph.window[1] - graph.window[0],
         dropped=tuple(_dropped(profile, join)),
-        warnings=tuple(_warnings(profile, host, graph, join, int(device.sum()) - linkable)),
+        warnings=tuple(
+            _warnings(
+                profile, host, graph, join, unlinked=int(device.sum()) - linkable, processes=timeline.pids.tolist()
+            )
+        ),
         details={"join": join.method if join is not None else None, **graph.counts},
     )
 
@@ -297,7 +301,13 @@ _REASONS = {
 
 
 def _warnings(
-    profile: KinetoProfile, host: HostTrace | None, graph: RankGraph, join: Join | None, unlinked: int
+    profile: KinetoProfile,
+    host: HostTrace | None,
+    graph: RankGraph,
+    join: Join | None,
+    *,
+    unlinked: int,
+    processes: list[int],
 ) -> list[str]:
     words = [f"{profile.path}: {repair}" for repair in profile.repairs]
     words += [f"{host.path}: {repair}" for repair in host.repairs] if host is not None else []
@@ -321,6 +331,11 @@ def _warnings(
         words.append(f"{counts['overlapping_host_events']} host events stuck out of their caller and were clipped")
     if counts["communications_without_wait"]:
         words.append(f"{counts['communications_without_wait']} host communications that nothing was seen to wait for")
+    if host is not None and isinstance(pid := host.header.get("pid"), int) and pid not in processes:
+        words.append(
+            f"{host.path} is of process {pid}, {profile.path} is not: are they of the same rank and run? "
+            "Operators match by name all the same"
+        )
     if join is not None and host is not None and join.method != "rf_id":
         words.append(f"operators joined by {join.method}: no record function ids in the profile")
     if not profile.activities.height:

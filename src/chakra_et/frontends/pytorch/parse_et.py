@@ -17,7 +17,7 @@ import polars as pl
 
 from chakra_et.errors import FormatError
 from chakra_et.frontends.pytorch.json_array import ArrayFile, open_array
-from chakra_et.ir.process_group import ProcessGroup
+from chakra_et.ir.process_group import ProcessGroup, groups_from_records
 
 __all__ = ["SCHEMAS", "HostTrace", "parse_et"]
 
@@ -139,8 +139,6 @@ def _groups(nodes: pl.DataFrame) -> tuple[ProcessGroup, ...]:
             records = msgspec.json.decode(values[0]) if isinstance(values[0], str) else values[0]
         except (msgspec.DecodeError, IndexError, TypeError):
             continue
-        for record in records if isinstance(records, list) else []:
-            if isinstance(record, dict):
-                group = ProcessGroup.from_dict(record)
-                groups.setdefault(group.name, group)
+        for group in groups_from_records(records):
+            groups.setdefault(group.name, group)
     return tuple(groups.values())

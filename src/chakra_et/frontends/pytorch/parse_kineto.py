@@ -6,6 +6,7 @@ They are parsed from the decimal text: as floats, microseconds since the epoch k
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import polars as pl
 
 from chakra_et.errors import FormatError
 from chakra_et.frontends.pytorch.json_array import ArrayFile, JsonObjects, open_array
-from chakra_et.ir.process_group import MOST_RANKS, ProcessGroup
+from chakra_et.ir.process_group import MOST_RANKS, ProcessGroup, groups_from_records
 
 __all__ = ["ANNOTATION", "OPERATOR", "RUNTIME", "KinetoProfile", "parse_kineto"]
 
@@ -91,6 +92,8 @@ def parse_kineto(path: str, text: bytes) -> KinetoProfile:
         FormatError: Not a trace-event JSON, or it holds no event.
     """
     file = open_array(path, text, "traceEvents")
+    if file.repairs:
+        _refuse_several_ranks(path, text)
     objects = file.objects()
     spans = objects.fields(("ph", "cat", "name", "pid", "tid", "ts", "dur", "id", "args"))
     phase, category = objects.texts(spans["ph"], plain=True), objects.texts(spans["cat"], plain=True)
@@ -122,6 +125,15 @@ def parse_kineto(path: str, text: bytes) -> KinetoProfile:
         repairs=tuple(file.repairs),
         header=file.header,
     )
+
+
+def _refuse_several_ranks(path: str, text: bytes) -> None:
+    """Refuse documents of different ranks in one file (an unpacked archive, files put together)."""
+    ranks = set(re.findall(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)', text))
+    if len(ranks) > 1:
+        raise FormatError(
+            f"{path}: expected one rank's profile, got {len(ranks)} ranks' in one file; put each into a file of its own"
+        )
 
 
 def _zero(file: ArrayFile, host: pl.DataFrame, activities: pl.DataFrame) -> int:
@@ -330,5 +342,4 @@ def _distributed(header: dict[str, Any]) -> tuple[int | None, int | None, tuple[
             groups = msgspec.json.decode(groups.replace("'", '"'))
         except msgspec.DecodeError:
             groups = None
-    records = [group for group in groups if isinstance(group, dict)] if isinstance(groups, list) else []
-    return _ranks(info.get("rank")), _ranks(info.get("world_size")), tuple(map(ProcessGroup.from_dict, records))
+    return _ranks(info.get("rank")), _ranks(info.get("world_size")), groups_from_records(groups)
