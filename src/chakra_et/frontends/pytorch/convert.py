@@ -27,6 +27,7 @@ from chakra_et.frontends.pytorch.modules import module_paths
 from chakra_et.frontends.pytorch.parse_et import HostTrace
 from chakra_et.frontends.pytorch.parse_kineto import ANNOTATION, KinetoProfile
 from chakra_et.frontends.pytorch.timeline import HostTimeline, build_timeline
+from chakra_et.ir.enums import NodeType
 from chakra_et.ir.process_group import ProcessGroup
 from chakra_et.ir.trace import Trace, TraceMetadata
 
@@ -105,7 +106,9 @@ def convert_rank(
     if host is not None:
         pairs.append(tensor_pairs(host, joined, timeline))
     data_pairs = (np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs]))
-    graph = build_rank_graph(profile, timeline, activities, is_async=is_async, data_pairs=data_pairs)
+    receives = np.zeros(len(activities), np.bool_)
+    receives[[row for row, columns in described.items() if columns.type == NodeType.COMM_RECV_NODE]] = True
+    graph = build_rank_graph(profile, timeline, activities, is_async=is_async, receives=receives, data_pairs=data_pairs)
     nodes, inferred = assemble(timeline, activities, graph, described, host.nodes if host is not None else None, joined)
     for column in described.values():
         if column.seen_group is not None:

@@ -34,6 +34,7 @@ class DeviceView:
         end: int64 [A], ns; finders move ends, within the clock's resolution, to what waited for them.
         launcher: int64 [A], the runtime call that launched each activity, -1 unknown.
         communication: bool [A], true for communication kernels.
+        receives: bool [A], true for receives.
         may_block: bool [A], true for copies for which an async call waits.
         log: Launch order of the lanes.
         graphs: Launches that use several lanes.
@@ -50,6 +51,7 @@ class DeviceView:
     end: Int
     launcher: Int
     communication: Bool
+    receives: Bool
     may_block: Bool
     log: LaunchLog
     graphs: Sequence[GraphLaunch]
@@ -63,7 +65,9 @@ class DeviceView:
         return bool(self.end[activity] <= time + self.resolution_ns)
 
 
-def view_device(profile: KinetoProfile, timeline: HostTimeline, activities: Activities, end: Int) -> DeviceView:
+def view_device(
+    profile: KinetoProfile, timeline: HostTimeline, activities: Activities, end: Int, receives: Bool
+) -> DeviceView:
     """Collect what the finders of waits look at.
 
     Args:
@@ -71,6 +75,7 @@ def view_device(profile: KinetoProfile, timeline: HostTimeline, activities: Acti
         timeline: Host events.
         activities: What runs beside the host.
         end: int64 [A], ns, ends after snapping; shared with the view.
+        receives: bool [A], true for receives.
     """
     device = activities.kind != HOST_COMMUNICATION
     launcher = np.where(device, activities.launcher, -1)
@@ -84,6 +89,7 @@ def view_device(profile: KinetoProfile, timeline: HostTimeline, activities: Acti
         end=end,
         launcher=launcher,
         communication=activities.communication,
+        receives=receives,
         may_block=activities.may_block,
         log=LaunchLog.build(lane, activities.start, launched),
         graphs=graphs,

@@ -82,6 +82,7 @@ def build_rank_graph(
     activities: Activities,
     *,
     is_async: Bool,
+    receives: Bool,
     data_pairs: tuple[Int, Int],
 ) -> RankGraph:
     """Build the graph of one rank.
@@ -91,13 +92,14 @@ def build_rank_graph(
         timeline: Host events.
         activities: What runs beside the host.
         is_async: bool [A], false for host communications whose call waits by itself.
+        receives: bool [A], true for receives.
         data_pairs: Host events whose data others use, and those others: int64 [E] each.
     """
     window = _window(timeline, activities)
     indptr, preds, end, snapped, overlapping = lane_order(
         activities.lane, activities.start, activities.end, profile.resolution_ns
     )
-    device = view_device(profile, timeline, activities, end)
+    device = view_device(profile, timeline, activities, end, receives)
     waits = find_stream_waits(timeline, device)
     order_graph_launches(waits, timeline, device)
     # Within the clock's resolution, what was waited for ended when the waiting began.

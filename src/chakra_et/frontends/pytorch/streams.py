@@ -195,6 +195,9 @@ class _Thread:
         lane = int(device.lane[activity])
         limit = device.start[activity] + device.resolution_ns
         candidates = [work for work in open_works if not work.waited and work.time < time and work.lane != lane]
+        if candidates and device.receives[candidates[-1].activity]:
+            # What was just received is about to be used; sends before it may never be waited for.
+            candidates.insert(0, candidates.pop())
         for work in candidates:
             if device.end[work.activity] <= limit:
                 work.waited = True
