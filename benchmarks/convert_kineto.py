@@ -8,11 +8,11 @@ ratio is of their CPU seconds. The decoder (msgspec) fills typed structs with th
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from processes import measured
 
 from chakra_et.testing import make_profile_file
 
@@ -46,15 +46,6 @@ class Profile(msgspec.Struct):
 profile = msgspec.json.decode(gzip.decompress(open(sys.argv[1], "rb").read()), type=Profile)
 assert profile.traceEvents
 """
-
-
-def measured(command: list[str]) -> tuple[float, float]:
-    """Run a command; return CPU seconds and peak memory in GB."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"{' '.join(command)}: failed with status {status}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6
 
 
 def main() -> None:

@@ -10,11 +10,11 @@ process of its own, after one that only warms numba's cache.
 from __future__ import annotations
 
 import gzip
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from processes import measured
 
 
 def megabytes(path: Path) -> float:
@@ -27,11 +27,7 @@ def convert(folder: Path, out: str) -> tuple[float, float]:
     """Convert in a process of its own; return CPU seconds and peak memory in GB."""
     command = [sys.executable, "-m", "chakra_et.cli", "convert", "--force", "-o", out]
     command += ["--host", str(folder / "host.0.json.gz"), "--device", str(folder / "device.0.json.gz")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"{' '.join(command)}: failed with status {status}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e6
+    return measured(command)
 
 
 def main() -> None:

@@ -123,7 +123,7 @@ def convert(
     if options.match:
         traces, matching = match_comms(traces)
     quality = Quality(
-        ranks=tuple(part.quality for part in done),
+        ranks=tuple(_with_clock(part.quality, matching) for part in done),
         groups=traces.process_groups or _groups(traces),
         matching=matching,
         failed=tuple((failure.source, failure.error) for failure in failures),
@@ -169,6 +169,15 @@ def convert_to(
     text = json.dumps(result.quality.as_dict(), indent=1)
     write_atomic(folder / "quality.json", [text.encode(), b"\n"], force=force)
     return result
+
+
+def _with_clock(quality: RankQuality, matching: Matching) -> RankQuality:
+    """Say by how much a rank's clock was moved to agree with the others'."""
+    offset = (matching.clock_offsets_ns or {}).get(quality.rank, 0)
+    if not offset:
+        return quality
+    note = f"the clock differs from the lowest rank's: waits were split with {offset} ns added to it"
+    return replace(quality, warnings=(*quality.warnings, note))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -54,7 +54,6 @@ class JsonObjects:
     """Objects of a text, and the spans of their fields."""
 
     def __init__(self, text: bytes, starts: Int, ends: Int) -> None:
-        self._text = text
         self._buf = np.frombuffer(text, np.uint8)
         self._starts = starts
         self._ends = ends
@@ -70,10 +69,6 @@ class JsonObjects:
     def attributes(self, span: tuple[Int, Int], names: tuple[str, ...]) -> dict[str, tuple[Int, Int]]:
         """Return the values of some attributes of the attribute lists at a field."""
         return self._find(attribute_spans, names, *span)
-
-    def picked(self, rows: Int) -> JsonObjects:
-        """Return some of the objects."""
-        return JsonObjects(self._text, self._starts[rows], self._ends[rows])
 
     def _find(self, function: Any, keys: tuple[str, ...], starts: Int, ends: Int) -> dict[str, tuple[Int, Int]]:
         raw = [key.encode() for key in keys]
