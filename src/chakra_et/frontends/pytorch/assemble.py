@@ -16,6 +16,7 @@ from chakra_et._jit.schedule import schedule
 from chakra_et.frontends.pytorch.activities import HOST_COMMUNICATION, Activities
 from chakra_et.frontends.pytorch.communication import CommColumns
 from chakra_et.frontends.pytorch.edges import DATA, SYNC, dependency_columns
+from chakra_et.frontends.pytorch.extras import extra_attributes
 from chakra_et.frontends.pytorch.graph import RankGraph
 from chakra_et.frontends.pytorch.names import copy_kind
 from chakra_et.frontends.pytorch.parse_kineto import OPERATOR
@@ -219,7 +220,9 @@ def _arguments(frame: pl.DataFrame, event: Int, host_nodes: pl.DataFrame | None,
     other = {
         name: _take(host_nodes[name], node) for name in host_nodes.columns if name.startswith(("input_", "output_"))
     }
+    extras = extra_attributes(host_nodes)
     return {
+        **({} if extras is None else {"attr": _take(extras, node)}),
         "op_schema": filled(_take(host_nodes["op_schema"], node), 0),
         "inputs": io_struct(
             _either(other["input_values"], own["values"]),

@@ -14,6 +14,7 @@ import polars as pl
 from chakra_et.frontends.pytorch.comm_records import CommRecord, parse_c10d, parse_records
 from chakra_et.frontends.pytorch.communication import CommColumns, CommSource, describe
 from chakra_et.frontends.pytorch.convert import RankFacts
+from chakra_et.frontends.pytorch.extras import extra_attributes
 from chakra_et.frontends.pytorch.join import host_rank
 from chakra_et.frontends.pytorch.parse_et import HostTrace
 from chakra_et.frontends.pytorch.tensors import operator_arguments, tensor_edges
@@ -46,6 +47,7 @@ def convert_host(host: HostTrace, *, sources: tuple[dict[str, Any], ...]) -> tup
     for row, columns in described.items():
         types[row] = int(columns.type)
     device = {row for row in described if nodes["name"][row] == "record_param_comms"}
+    extras = extra_attributes(nodes)
     parents = [place.get(int(parent), -1) for parent in nodes["parent"].to_list()]
     frame = pl.DataFrame(
         {
@@ -65,6 +67,7 @@ def convert_host(host: HostTrace, *, sources: tuple[dict[str, Any], ...]) -> tup
             "fw_parent": pl.Series([place.get(int(fw)) for fw in nodes["fw_parent"].to_list()], dtype=pl.Int64),
             "fw_tid": nodes["fw_tid"].replace(0, None),
             **operator_arguments(nodes),
+            **({} if extras is None else {"attr": extras}),
             **{
                 name: pl.Series(
                     [getattr(described[row], name) if row in described else None for row in range(count)],
