@@ -14,8 +14,8 @@ from chakra_et.ir.process_group import MOST_RANKS
 __all__ = ["Discovery", "Source", "discover", "kind_of"]
 
 _HEAD_BYTES = 1 << 16
-_NAMED = re.compile(r"(?:rank|worker|host|device|kineto|trace|profile|et|eg)s?[-_. ]?(\d+)", re.IGNORECASE)
-_ANY = re.compile(r"(?:^|[-_. ])(\d{1,6})(?=[-_. ]|$)")
+_NAMED = re.compile(r"(?<![a-z])(?:rank|worker|host|device|kineto|trace|profile|et|eg)s?[-_. ]?(\d+)", re.IGNORECASE)
+_LAST = re.compile(r"(?:^|[-_. ])(\d{1,5})$")
 _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')
 
 
@@ -132,7 +132,7 @@ def _rank_of(name: str, head: bytes) -> int | None:
     if inside and int(inside.group(1)) < MOST_RANKS:
         return int(inside.group(1))
     stem = re.sub(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$", "", Path(name).name)
-    named = _NAMED.findall(stem) or _ANY.findall(stem)
+    named = _NAMED.findall(stem) or _LAST.findall(stem)
     if not named and (folder := re.fullmatch(r"(?:rank|worker)?[-_]?(\d+)", Path(name).parent.name)):
         return int(folder.group(1))
     return int(named[0]) if named else None

@@ -75,7 +75,7 @@ def explain_starts(
         call_start: int64 [A], ns: start of the launch call, -1 if unknown.
         first: bool [A], true for the first activity of its launch on its lane; the later ones of a graph launch only
             follow it.
-        busy_until: int64 [A], ns: latest end of anything that started before it, on any lane.
+        busy_until: int64 [A], ns: latest end of anything that started before it, on any lane, -1 if nothing did.
         window_start_ns: Where activities with neither hang.
         default_ns: Latency to assume if the profile shows no launch onto an idle device.
 
@@ -108,7 +108,8 @@ def explain_starts(
 
 def _typical(idle_for: Int, since_launch: Int, call_start: Int, busy_until: Int, default_ns: int) -> Latencies:
     # Only a launch onto an idle device shows the latency: on a busy one, an activity may wait for room, or for events.
-    idle = (since_launch < _FAR) & (busy_until <= call_start)
+    # Whether the device was idle before the first activity that the window shows, nobody knows.
+    idle = (since_launch < _FAR) & (busy_until >= 0) & (busy_until <= call_start)
     launch_median, launch_p95 = _quantiles(since_launch[idle], default_ns)
     # Enough to say that the launch had long been there when the earlier work ended.
     queued = (idle_for < _FAR) & ((since_launch == _FAR) | (since_launch - idle_for >= max(launch_p95, 1)))
@@ -118,6 +119,8 @@ def _typical(idle_for: Int, since_launch: Int, call_start: Int, busy_until: Int,
 
 
 def _quantiles(values: Int, default: int) -> tuple[int, int]:
+    """Return median and 95th percentile, without what is so far out that it waited for something."""
     if not len(values):
         return 0, default
-    return int(np.median(values)), int(np.quantile(values, 0.95))
+    median = int(np.median(values))
+    return median, int(np.quantile(values[values <= 5 * median + 2 * default], 0.95))

@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -153,16 +152,13 @@ def test_integers_have_no_fraction():
     assert not objects.decimals(objects.fields(("t",))["t"], 3)[1]
 
 
-def test_nested_fields_and_picked_rows():
+def test_nested_fields():
     file = opened('{"traceEvents": [{"args": {"k": 1, "l": [1,2]}}, {"args": null}, {"args": {"l": "s"}}, {}]}')
     objects = file.objects()
     inside = objects.inside(objects.fields(("args",))["args"], ("k", "l"))
     assert objects.integers(inside["k"], -1).to_list() == [1, -1, -1, -1]
     assert objects.texts(inside["l"], plain=False).to_list() == ["[1,2]", "", '"s"', ""]
     assert objects.texts(inside["l"], plain=True).to_list() == ["[1,2]", "", "s", ""]
-    picked = objects.picked(np.array([2, 0]))
-    args = picked.inside(picked.fields(("args",))["args"], ("k",))
-    assert picked.integers(args["k"], 0).to_list() == [0, 1]
 
 
 @given(st.lists(st.dictionaries(st.sampled_from("an"), st.text() | st.integers(-(2**63), 2**63 - 1)), max_size=4))
