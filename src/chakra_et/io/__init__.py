@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from chakra_et.io._files import list_paths, read_bytes, read_head, refuse_existing, write_atomic
+from chakra_et.io._files import (
+    list_paths,
+    read_bytes,
+    read_head,
+    refuse_existing,
+    refuse_no_folder,
+    write_atomic,
+)
 from chakra_et.io.formats import FORMATS, Format, read, read_set, write, write_set
 
 __all__ = [
@@ -14,6 +21,7 @@ __all__ = [
     "read_head",
     "read_set",
     "refuse_existing",
+    "refuse_no_folder",
     "write",
     "write_atomic",
     "write_set",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob as globbing
 import gzip
 import os
+import stat
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,7 @@ __all__ = [
     "read_bytes",
     "read_head",
     "refuse_existing",
+    "refuse_no_folder",
     "write_atomic",
 ]
 
@@ -28,6 +30,7 @@ Source = str | Path
 
 _GZIP = b"\x1f\x8b"
 _GZIP_BLOCK = 1 << 16  # compressed bytes that hold the first ones of any stream
+_MOST_HINTS = 3
 
 
 def is_remote(path: Source) -> bool:
@@ -65,6 +68,12 @@ def _read_remote(path: str, size: int | None) -> bytes:
 
 def _read_local(path: str, size: int | None) -> bytes:
     try:
+        # Before it is opened: opening a pipe waits for its other end, and reading a device may never end.
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise InputError(
+                f"{path}: expected a regular file, got a {_file_kind(mode)}; write what comes out of it to a file first"
+            )
         with open(path, "rb") as stream:
             return stream.read(-1 if size is None else size)
     except FileNotFoundError as err:
@@ -75,6 +84,12 @@ def _read_local(path: str, size: int | None) -> bytes:
         raise InputError(f"{path}: expected a readable file, got no permission; change its mode or its owner") from err
     except (OSError, ValueError) as err:  # ValueError: a null byte in the path
         raise InputError(f"{path}: expected a readable file, got an error: {_line(err)}; check the path") from err
+
+
+def _file_kind(mode: int) -> str:
+    if stat.S_ISFIFO(mode):
+        return "pipe"
+    return "socket" if stat.S_ISSOCK(mode) else "device"
 
 
 def _read(path: str, size: int | None = None) -> bytes:
@@ -111,7 +126,8 @@ def read_bytes(path: Source) -> bytes:
         path: Path or URL.
 
     Raises:
-        InputError: Nothing there, a directory, no permission, an empty file, or a damaged gzip stream.
+        InputError: Nothing there, a directory, a pipe or device, no permission, an empty file, or a damaged gzip
+            stream.
         MissingExtraError: The URL needs a package that isn't installed.
 
     Example:
@@ -156,6 +172,23 @@ def refuse_existing(path: Path, *, force: bool) -> None:
         raise OutputError(f"{path}: expected a file name, got a directory; choose another path")
     if not force and path.exists():
         raise OutputError(f"{path}: expected a new file, got an existing one; choose another path or use --force")
+
+
+def refuse_no_folder(path: Path) -> None:
+    """Raise if `path` can't be a folder to write files to.
+
+    Raises:
+        OutputError: It, or what would hold it, is a file, or doesn't let itself be written to.
+    """
+    nearest = next((part for part in (path, *path.parents) if part.exists()), None)
+    if nearest is None:
+        return
+    if not nearest.is_dir():
+        raise OutputError(f"{nearest}: expected a folder, got a file; choose another path")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise OutputError(
+            f"{nearest}: expected a folder that can be written to, got no permission; choose another path"
+        )
 
 
 def write_atomic(path: Source, chunks: Iterable[bytes], *, force: bool = False) -> Path:
@@ -247,10 +280,21 @@ def _list_remote(name: str, groups: list[tuple[str, ...]]) -> list[str]:
     return [name]
 
 
+def _hint(name: str, groups: list[tuple[str, ...]]) -> str:
+    """Return advice: where a directory's own directories hold what it lacks itself, which."""
+    suffixes = tuple(suffix for group in groups for suffix in group)
+    inside = () if is_remote(name) else Path(name).glob("*/*")
+    found = sorted({str(entry.parent) for entry in inside if entry.name.endswith(suffixes)})
+    if not found:
+        return "check the path"
+    more = ", ..." if len(found) > _MOST_HINTS else ""
+    return f"there are some in {', '.join(found[:_MOST_HINTS])}{more}: name a directory that holds them itself"
+
+
 def _of_directory(name: str, entries: list[str], groups: list[tuple[str, ...]]) -> list[str]:
     for suffixes in groups:
         found = sorted(entry for entry in entries if entry.endswith(suffixes))
         if found:
             return found
     wanted = ", ".join(suffix for group in groups for suffix in group)
-    raise InputError(f"{name}: expected a directory with traces ({wanted}), got none in it; check the path")
+    raise InputError(f"{name}: expected a directory with traces ({wanted}), got none in it; {_hint(name, groups)}")

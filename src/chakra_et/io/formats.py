@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from chakra_et.errors import InputError, OutputError
-from chakra_et.io._files import Source, list_paths, read_bytes, refuse_existing
+from chakra_et.io._files import Source, list_paths, read_bytes, refuse_existing, refuse_no_folder
 from chakra_et.io.et import parse_et, read_et, write_et
 from chakra_et.io.json import parse_json, read_json, write_json
 from chakra_et.io.parquet import parse_parquet, read_parquet, write_parquet
@@ -207,6 +207,7 @@ def write_set(
     """
     found = format_of(format)
     target = Path(folder)
+    refuse_no_folder(target)
     paths = [target / f"{prefix}.{rank}{found.suffixes[0]}" for rank in trace_set.ranks]
     try:
         target.mkdir(parents=True, exist_ok=True)

@@ -30,6 +30,17 @@ _SPACE = re.compile(r"\s*")
 _NOT_DATA = (ValueError, TypeError, KeyError, OverflowError, RecursionError, AttributeError, json_format.Error)
 _ADVICE = "expected a Chakra trace as JSON, got {}; {}"
 
+
+def _keys(message: Any) -> frozenset[str]:
+    """Return the names of a message's fields, in both spellings that the mapping allows."""
+    fields = message.DESCRIPTOR.fields
+    return frozenset(name for field in fields for name in (field.name, field.json_name))
+
+
+_METADATA_KEYS, _NODE_KEYS = _keys(proto.GlobalMetadata), _keys(proto.Node)
+_NODE_TYPES = tuple(proto.NodeType.keys())
+_MOST_KEYS, _KEY_LENGTH = 5, 40
+
 # Attributes of the `workload_graph` dialect by the kind that the public feeder reads; keys not named here go by their
 # value.
 _ATTRIBUTES = {
@@ -71,6 +82,20 @@ def _refuse_others(first: dict[str, Any], path: str) -> None:
         raise FormatError(f"{path}: " + _ADVICE.format("a profile (traceEvents)", "run `chakra convert` on it first"))
     if "nodes" in first and "schema" in first:
         raise FormatError(f"{path}: " + _ADVICE.format("a PyTorch execution trace", "run `chakra convert` on it first"))
+    if {"ranks", "matching", "failed"} <= set(first):
+        raise FormatError(f"{path}: " + _ADVICE.format("a quality report", "name the traces beside it"))
+
+
+def _refuse_no_node(record: dict[str, Any], place: str) -> None:
+    """Raise for an object that isn't plainly a node: keys of later schemas may be there, but not alone."""
+    if set(record) <= _NODE_KEYS or "id" in record or record.get("type") in _NODE_TYPES:
+        return
+    keys = [f"'{key[:_KEY_LENGTH]}'" for key in record]
+    listed = ", ".join(keys[:_MOST_KEYS]) + (", ..." if len(keys) > _MOST_KEYS else "")
+    raise FormatError(
+        f"{place}: expected a Node in protobuf's JSON mapping, got an object with other keys ({listed}); "
+        "name a Chakra trace"
+    )
 
 
 def _message(record: dict[str, Any], message: Any, place: str) -> bytes:
@@ -85,8 +110,10 @@ def _message(record: dict[str, Any], message: Any, place: str) -> bytes:
 
 
 def _protobuf_messages(records: list[dict[str, Any]], path: str) -> tuple[list[bytes], bool]:
-    metadata_first = not set(records[0]) - {"version", "attr"}
+    metadata_first = set(records[0]) <= _METADATA_KEYS
     kinds = [proto.GlobalMetadata if metadata_first and i == 0 else proto.Node for i in range(len(records))]
+    for i, record in enumerate(records[metadata_first:], int(metadata_first)):
+        _refuse_no_node(record, f"{path}: message {i}")
     messages = [
         _message(record, kind(), f"{path}: message {i}")
         for i, (record, kind) in enumerate(zip(records, kinds, strict=True))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import io
 import json
+import struct
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,11 @@ from chakra_et.ir.trace import Trace, TraceMetadata
 __all__ = ["parse_parquet", "read_parquet", "write_parquet"]
 
 _KEY = "chakra_et"
+_MAGIC = b"PAR1"
+# Between the last page and the footer, where readers don't look: this, and the CRC-32 of all else in the file.
+_SEAL = b"CHAKRA-CRC32"
+_SEAL_BYTES = len(_SEAL) + 4
+_TAIL_BYTES = 8
 # A damaged file makes Polars raise its own errors, or panic.
 _POLARS = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, OverflowError, MemoryError)
 
@@ -58,6 +65,38 @@ def _parse_facts(text: str) -> tuple[TraceMetadata, tuple[ProcessGroup, ...]]:
     return metadata, tuple(ProcessGroup.from_dict(record) for record in facts["process_groups"])
 
 
+def _footer_start(data: bytes) -> int | None:
+    """Return where a Parquet file's footer begins, or None if its frame is damaged."""
+    if len(data) < len(_MAGIC) + _TAIL_BYTES or data[:4] != _MAGIC or data[-4:] != _MAGIC:
+        return None
+    (length,) = struct.unpack("<I", data[-_TAIL_BYTES:-4])
+    start = len(data) - _TAIL_BYTES - int(length)
+    return start if length and start >= len(_MAGIC) else None
+
+
+def _checksum(data: bytes, start: int, end: int) -> bytes:
+    """Return the CRC-32 of `data` without the bytes from `start` to `end`."""
+    view = memoryview(data)
+    return struct.pack("<I", zlib.crc32(view[end:], zlib.crc32(view[:start])))
+
+
+def _sealed(data: bytes) -> list[bytes]:
+    """Return the parts of a Parquet file with a seal; offsets in its footer count from the front and still hold."""
+    start = _footer_start(data) or len(data)
+    return [data[:start], _SEAL + _checksum(data, start, start), data[start:]]
+
+
+def _damage(data: bytes) -> str | None:
+    """Return what is wrong with a Parquet file: Polars' decoder panics on some damage, and prints that itself."""
+    start = _footer_start(data)
+    if start is None:
+        return "no Parquet, or not all of one"
+    seal = data[max(start - _SEAL_BYTES, 0) : start]
+    if seal.startswith(_SEAL) and seal[len(_SEAL) :] != _checksum(data, start - _SEAL_BYTES, start):
+        return "the checksum is another"
+    return None
+
+
 def parse_parquet(data: bytes, path: str) -> Trace:
     """Build a trace from the content of a Parquet file.
 
@@ -69,6 +108,9 @@ def parse_parquet(data: bytes, path: str) -> Trace:
         FormatError: The bytes are no Parquet, or its columns are none of a trace.
     """
     advice = "the file is corrupt or no Chakra trace: copy or convert it again"
+    damage = _damage(data)
+    if damage is not None:
+        raise FormatError(f"{path}: expected Parquet, got other bytes ({damage}); {advice}")
     try:
         text = pl.read_parquet_metadata(io.BytesIO(data)).get(_KEY)
         nodes = pl.read_parquet(io.BytesIO(data))
@@ -125,4 +167,4 @@ def write_parquet(trace: Trace, path: Source, *, force: bool = False) -> Path:
     """
     buffer = io.BytesIO()
     trace.nodes.write_parquet(buffer, metadata={_KEY: _facts(trace)})
-    return write_atomic(path, [buffer.getvalue()], force=force)
+    return write_atomic(path, _sealed(buffer.getvalue()), force=force)

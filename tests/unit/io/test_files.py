@@ -1,6 +1,8 @@
 """Bytes in and out: gzip, URLs, globs, atomic writing."""
 
 import gzip
+import os
+import socket
 
 import fsspec
 import pytest
@@ -96,6 +98,37 @@ def test_a_directory_lists_the_first_group_that_it_has(tmp_path):
 def test_a_directory_without_traces(tmp_path):
     with pytest.raises(InputError, match=r"expected a directory with traces \(\.et, \.et\.gz, \.json\)"):
         list_paths(tmp_path, GROUPS)
+
+
+def test_a_directory_whose_directories_have_traces(tmp_path):
+    for run in "abcd":
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "trace.0.et").touch()
+    with pytest.raises(InputError, match=r"there are some in .*/a, .*/b, .*/c, \.\.\.: name a directory"):
+        list_paths(tmp_path, GROUPS)
+
+
+@pytest.fixture
+def special(tmp_path, request):
+    path = str(tmp_path / "x")
+    if request.param == "device":
+        yield "/dev/zero"
+    elif request.param == "pipe":
+        os.mkfifo(path)
+        yield path
+    else:
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path)
+            yield path
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="needs devices and pipes")
+@pytest.mark.parametrize("special", ["device", "pipe", "socket"], indirect=True)
+def test_what_is_no_regular_file(special, request):
+    kind = request.node.callspec.params["special"]
+    for read in (read_bytes, lambda path: read_head(path, 10)):
+        with pytest.raises(InputError, match=f"expected a regular file, got a {kind}"):
+            read(special)
 
 
 def test_a_glob(tmp_path):

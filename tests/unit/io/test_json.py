@@ -92,6 +92,15 @@ BAD = {
     "only spaces": (b"  \n", "expected a Chakra trace as JSON, got an empty file"),
     "a profile": (b'{"traceEvents": []}', r"got a profile \(traceEvents\); run `chakra convert`"),
     "a PyTorch trace": (b'{"schema": "1.1.0", "nodes": []}', "got a PyTorch execution trace; run `chakra convert`"),
+    "a quality report": (
+        b'{"ranks": [], "groups": [], "matching": {}, "failed": []}',
+        "got a quality report; name the",
+    ),
+    "other keys": (b'{"name": "app", "version": 2}', r"message 0: expected a Node .* other keys \('name', 'version'\)"),
+    "many keys": (
+        text_of(METADATA) + b'{"type": "Feature", "b": 1, "c": 1, "d": 1, "e": 1, "f": 1}',
+        r"message 1: .* \('type', 'b', 'c', 'd', 'e', \.\.\.\)",
+    ),
     "a wrong type": (text_of(METADATA) + b'{"id": "x"}', "message 1: expected a Node"),
     "a large number": (text_of(METADATA) + b'{"id": "18446744073709551616"}', "message 1: expected a Node"),
     "a lone surrogate": (text_of(METADATA) + b'{"name": "\\ud800"}', "message 1: expected a Node"),

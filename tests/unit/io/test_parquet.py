@@ -1,6 +1,7 @@
 """Traces as Parquet."""
 
 import io
+import random
 
 import polars as pl
 import pytest
@@ -46,6 +47,22 @@ def test_one_clear_line(data, message):
         parse_parquet(data, "x.parquet")
     assert str(caught.value).startswith("x.parquet: ")
     assert "\n" not in str(caught.value)
+
+
+def test_damage_anywhere_is_told_by_us_alone(tmp_path, capfd):
+    whole = write_parquet(
+        read_nodes(*(b"\x08%c\x12\x01x\x58\x07" % n for n in range(1, 60))), tmp_path / "t"
+    ).read_bytes()
+    dice = random.Random(1)
+    for _ in range(150):
+        damaged = bytearray(whole)
+        damaged[dice.randrange(len(whole) - 20)] ^= 1 << dice.randrange(8)
+        seal = whole.index(b"CHAKRA-CRC32")
+        if damaged[seal : seal + 12] == b"CHAKRA-CRC32":
+            with pytest.raises(FormatError, match="expected Parquet, got other bytes"):
+                parse_parquet(bytes(damaged), "x.parquet")
+    # Polars' decoder would print its own lines.
+    assert capfd.readouterr() == ("", "")
 
 
 def test_columns_of_another_type(tmp_path):
