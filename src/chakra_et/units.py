@@ -6,7 +6,7 @@ import re
 
 from chakra_et.errors import InputError
 
-__all__ = ["format_bytes", "format_count", "format_ns", "format_share", "parse_ns"]
+__all__ = ["format_bytes", "format_count", "format_ns", "format_number_of", "format_share", "parse_ns"]
 
 _NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _TIME = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*(ns|us|ms|s)?\s*")
@@ -56,6 +56,16 @@ def format_count(value: int | None) -> str:
         '14,388'
     """
     return "-" if value is None else f"{value:,}"
+
+
+def format_number_of(count: int, noun: str) -> str:
+    """Return a count with its noun, in the plural where that is due.
+
+    Example:
+        >>> format_number_of(1, "error"), format_number_of(2000, "error")
+        ('1 error', '2,000 errors')
+    """
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def format_share(part: float, whole: float) -> str:

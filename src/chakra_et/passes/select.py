@@ -28,6 +28,7 @@ from chakra_et.errors import TraceError
 from chakra_et.ir import Graph, NodeType, Trace, build_graph
 from chakra_et.ir.arrays import list_series
 from chakra_et.ir.graph import DEPENDENCY_COLUMNS, edge_list, positions
+from chakra_et.units import format_ns
 
 __all__ = ["iterations", "select_ids", "select_iteration", "select_time"]
 
@@ -36,6 +37,7 @@ Bool = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 _STAND_INS = 16
 _DEEPEST = 1000
+_IDS = range(2**64)
 _STEP = re.compile(r"^ProfilerStep#(\d+)$")
 
 
@@ -59,10 +61,11 @@ def select_ids(trace: Trace, ids: Iterable[int], *, cone: bool = True) -> Trace:
         >>> select_ids(builder.build(), [second]).nodes["name"].to_list()
         ['a', 'b']
     """
-    wanted = np.array(sorted(set(ids)), np.uint64)
+    asked = sorted(set(ids))
+    wanted = np.array([number for number in asked if number in _IDS], np.uint64)
     found = positions(trace.nodes["id"].to_numpy(), wanted)
-    if (found < 0).any():
-        missing = wanted[found < 0]
+    missing = [*(number for number in asked if number not in _IDS), *wanted[found < 0].tolist()]
+    if missing:
         raise TraceError(
             f"rank {trace.rank}: expected ids of nodes, got {', '.join(map(str, missing[:5]))}"
             f"{' and others' if len(missing) > 5 else ''}, which no node has; list nodes with `chakra info --nodes`"
@@ -75,24 +78,28 @@ def select_ids(trace: Trace, ids: Iterable[int], *, cone: bool = True) -> Trace:
     return _cut(trace, timing, keep | _enclosing(trace, timing, keep))
 
 
-def select_time(trace: Trace, begin_ns: int, end_ns: int) -> Trace:
+def select_time(trace: Trace, begin_ns: int | None = None, end_ns: int | None = None) -> Trace:
     """Keep the nodes that start in a stretch of time, and the annotations around them.
 
     Args:
         trace: The trace. Nodes without a recorded start count with their rebuilt one.
-        begin_ns: First ns of the stretch, relative to the window's start.
-        end_ns: The ns after its last one.
+        begin_ns: First ns of the stretch, relative to the window's start; None: from the first node on.
+        end_ns: The ns after its last one; None: to the last node.
 
     Raises:
         TraceError: No node starts in the stretch, or the graph has a cycle.
     """
     timing = _timing(trace)
-    keep = (timing.start >= begin_ns) & (timing.start < end_ns) & ~timing.ranges
+    keep = ~timing.ranges
+    if begin_ns is not None:
+        keep &= timing.start >= begin_ns
+    if end_ns is not None:
+        keep &= timing.start < end_ns
     if not keep.any():
         last = int(timing.start.max(initial=0))
         raise TraceError(
-            f"rank {trace.rank}: expected a stretch of time in which nodes start (0 to {last} ns after the first one), "
-            f"got {begin_ns} to {end_ns} ns"
+            f"rank {trace.rank}: expected a stretch of time in which nodes start (0 ns to {format_ns(last)} after the "
+            f"first one), got {format_ns(begin_ns or 0)} to {'the end' if end_ns is None else format_ns(end_ns)}"
         )
     return _cut(trace, timing, keep | _enclosing(trace, timing, keep))
 

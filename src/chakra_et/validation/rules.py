@@ -86,11 +86,11 @@ TARGETS: dict[str, tuple[tuple[Check, ...], tuple[SetCheck, ...]]] = {
 }
 
 
-def validate(trace_set: TraceSet, *, target: str | None = None) -> ValidationReport:
+def validate(trace_set: TraceSet | Trace, *, target: str | None = None) -> ValidationReport:
     """Check a trace set against the rules that hold everywhere, and those of a target.
 
     Args:
-        trace_set: The traces.
+        trace_set: The traces, or the trace of one rank alone.
         target: A key of `TARGETS`, or None.
 
     Raises:
@@ -105,6 +105,8 @@ def validate(trace_set: TraceSet, *, target: str | None = None) -> ValidationRep
     """
     if target is not None and target not in TARGETS:
         raise InputError(f"expected a target out of {', '.join(TARGETS)}, got '{target}'")
+    if isinstance(trace_set, Trace):
+        trace_set = TraceSet((trace_set,))
     rank_checks, set_checks = TARGETS[target] if target is not None else ((), ())
     report = _Report(trace_set)
     for rank, trace in zip(trace_set.ranks, trace_set, strict=True):

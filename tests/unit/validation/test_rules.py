@@ -230,6 +230,12 @@ def test_unknown_target() -> None:
         validate(alone({}), target="gem5")
 
 
+def test_one_trace_is_a_set_of_one() -> None:
+    whole = alone({"data_deps": [99]})
+    assert validate(whole.traces[0]) == validate(whole)
+    assert validate(whole.traces[0]).errors == 1
+
+
 def test_empty_set_and_empty_trace() -> None:
     assert validate(TraceSet(())).findings == ()
     assert validate(TraceSet((Trace(empty_nodes()),))).findings == ()
