@@ -16,7 +16,7 @@ from chakra_et.frontends.pytorch.convert import convert_rank
 from chakra_et.frontends.pytorch.convert_host import convert_host
 from chakra_et.frontends.pytorch.parse_et import parse_et
 from chakra_et.frontends.pytorch.parse_kineto import parse_kineto
-from chakra_et.io import read_bytes, refuse_existing, write, write_atomic
+from chakra_et.io import read_bytes, refuse_existing, refuse_no_folder, write, write_atomic
 from chakra_et.ir.trace import Trace
 from chakra_et.ir.trace_set import TraceSet
 from chakra_et.passes.fuse import fuse
@@ -69,12 +69,14 @@ class ConversionResult:
         quality: The quality report.
         failed: What could not be converted.
         left_out: Files in the directories that are no profiles.
+        removed: Traces of an earlier run that were removed from the folder.
     """
 
     traces: TraceSet
     quality: Quality
     failed: tuple[Failure, ...] = ()
     left_out: tuple[str, ...] = ()
+    removed: tuple[Path, ...] = ()
 
 
 def convert(
@@ -149,26 +151,30 @@ def convert_to(
         host: As in `convert`.
         device: As in `convert`.
         options: How to convert.
-        force: Overwrite what is in the way.
+        force: Overwrite what is in the way, and remove the folder's traces of ranks that this run doesn't write.
         progress: As in `convert`.
 
     Raises:
         InputError: As in `convert`.
-        OutputError: A file is in the way, or the folder can't be written to.
+        OutputError: Traces or a report are in the folder already, or it can't be written to. Nothing is converted then.
     """
     folder = Path(out)
-    refuse_existing(folder / "quality.json", force=force)
+    refuse_no_folder(folder)
+    before = sorted(folder.glob("trace.*.et"))
+    for path in (folder / "quality.json", *before):
+        refuse_existing(path, force=force)
     result = convert(inputs, host=host, device=device, options=options, progress=progress)
     targets = [folder / f"trace.{rank}.et" for rank in result.traces.ranks]
-    for target in targets:
-        refuse_existing(target, force=force)
     for done, (target, trace) in enumerate(zip(targets, result.traces, strict=True)):
         if progress is not None:
             progress("writing", done, len(targets))
         write(trace, target, force=force)
     text = json.dumps(result.quality.as_dict(), indent=1)
     write_atomic(folder / "quality.json", [text.encode(), b"\n"], force=force)
-    return result
+    stale = tuple(path for path in before if path not in targets)
+    for path in stale:
+        path.unlink(missing_ok=True)
+    return replace(result, removed=stale)
 
 
 def _with_clock(quality: RankQuality, matching: Matching) -> RankQuality:

@@ -183,6 +183,29 @@ def test_a_trace_in_the_way_stops_before_anything_is_written(folder, tmp_path):
     assert (out / "trace.3.et").read_bytes() == b"precious"
 
 
+@pytest.mark.parametrize("way", ["trace", "folder"])
+def test_what_is_in_the_way_is_found_before_the_work(folder, tmp_path, way):
+    out = tmp_path / "out"
+    if way == "folder":
+        out.touch()
+    else:
+        out.mkdir()
+        (out / "trace.7.et").touch()
+    steps = []
+    with pytest.raises(OutputError, match="got a file" if way == "folder" else r"trace\.7\.et"):
+        convert_to(folder, out, progress=lambda *step: steps.append(step))
+    assert steps == []
+
+
+def test_ranks_of_an_earlier_run_are_removed_with_force(folder, tmp_path):
+    out = tmp_path / "out"
+    convert_to(folder, out)
+    (out / "notes.et").touch()
+    result = convert_to(folder / "rank-2.json", out, force=True)
+    assert [path.name for path in result.removed] == ["trace.0.et", "trace.1.et", "trace.3.et"]
+    assert sorted(path.name for path in out.iterdir()) == ["notes.et", "quality.json", "trace.2.et"]
+
+
 @pytest.mark.parametrize("detail", ["op", "launch", "device"])
 def test_details_survive_the_file(folder, tmp_path, detail):
     result = convert_to(folder, tmp_path / detail, options=ConvertOptions(detail=detail))
