@@ -89,6 +89,14 @@ def test_convert_overwrites_only_with_force(chakra, sample, tmp_path):
     assert chakra("convert", sample, "-o", out, "--force").code == 0
 
 
+def test_convert_with_force_leaves_no_rank_of_an_earlier_run(chakra, sample, tmp_path):
+    out = tmp_path / "out"
+    assert chakra("convert", sample, "-o", out).code == 0
+    run = chakra("convert", sample / "device.1.json.gz", "-o", out, "--force")
+    assert f"Removed {out / 'trace.0.et'}\n" in run.out
+    assert files_below(out) == ["quality.json", "trace.1.et"]
+
+
 def test_convert_one_rank_by_name(chakra, sample, tmp_path):
     host, device = sample / "host.1.json.gz", sample / "device.1.json.gz"
     run = chakra("convert", "--host", host, "--device", device, "-o", tmp_path / "out", "--json")
@@ -116,7 +124,7 @@ def test_convert_detail_makes_fewer_nodes(chakra, sample, tmp_path, converted, d
 def test_info_summary(chakra, converted):
     run = chakra("info", converted)
     assert run.code == 0
-    for text in ("Traces", "Process groups", "Communications, all ranks", "all_reduce"):
+    for text in ("Traces", "Iterations (ProfilerStep): 2, 3\n", "Process groups", "Communications, all ranks"):
         assert text in run.out
     assert max(len(line.rstrip()) for line in run.out.splitlines()) <= 100
 
@@ -127,6 +135,8 @@ def test_info_json(chakra, converted):
     assert [rank["rank"] for rank in summary["ranks"]] == [0, 1]
     for rank in summary["ranks"]:
         assert sum(rank["types"].values()) == rank["nodes"]
+        assert rank["iterations"] == [2, 3]
+        assert rank["gap_total_ns"]["host_idle"] > 0
         assert rank["process_groups"][0]["ranks"] == [0, 1]
         assert {entry["kind"] for entry in rank["communications"]} >= {"all_reduce"}
 
@@ -142,6 +152,10 @@ def test_info_lists_nodes(chakra, converted):
     assert all(node["name"].startswith("aten::") and "mm" in node["name"] for node in named)
     table = chakra("info", trace, "--name", "aten::*mm*")
     assert "aten::addmm" in table.out
+    assert {node["type"] for node in chakra("info", trace, "--type", "comm_coll", "--json").json["nodes"]} == {
+        "COMM_COLL_NODE"
+    }
+    assert "\n1 node; " in chakra("info", trace, "--nodes", 1).out
     assert "No node fits." in chakra("info", trace, "--name", "nothing*").out
 
 
@@ -187,6 +201,8 @@ def test_repair_makes_it_valid_and_lists_changes(chakra, tmp_path):
     assert {change["rank"] for change in changes} == {0}
     assert len(changes) >= 2
     assert chakra("validate", tmp_path / "fixed").code == 0
+    table = chakra("repair", trace, "-o", tmp_path / "table").out
+    assert table.index("Changes by rule") < table.index("edge-dangling") < table.index("\nChanges\n")
     again = chakra("repair", tmp_path / "fixed", "-o", tmp_path / "again")
     assert again.code == 0
     assert "0 changes" in again.out
@@ -207,9 +223,47 @@ def test_reconstruct_against_the_profile(chakra, converted, sample):
     assert run.code == 0, run.err
     result = run.json
     assert result["rank"] == 1
+    assert result["matched_by"] == "ids"
     assert result["compared"] > 0.9 * result["recorded"]
+    assert result["makespan_ns"] == result["profile_ns"]
     assert result["start_error_ns"]["max"] <= 1000
     assert "Against" in chakra("reconstruct", converted, "--against", sample / "device.1.json.gz").out
+
+
+def without_ids(profile, path):
+    """Write a profile without what its events are found again by."""
+    text = gzip.decompress(profile.read_bytes()).decode()
+    path.write_text(text.replace('"Record function id"', '"x"').replace('"correlation"', '"y"'))
+    return path
+
+
+def test_reconstruct_against_a_profile_without_ids(chakra, converted, sample, tmp_path):
+    profile = without_ids(sample / "device.1.json.gz", tmp_path / "plain.json")
+    run = chakra("reconstruct", converted, "--against", profile, "--json")
+    assert run.code == 0, run.err
+    result = run.json
+    assert result["matched_by"] == "names"
+    assert result["compared"] > 0.9 * result["recorded"]
+    assert result["start_error_ns"]["max"] <= 1000
+    assert "no ids to compare by" in chakra("reconstruct", converted, "--against", profile).out
+
+
+def test_reconstruct_against_what_shares_no_name(chakra, converted, tmp_path):
+    event = {"ph": "X", "cat": "cpu_op", "name": "mine", "pid": 1, "tid": 1, "ts": 1, "dur": 1, "args": {}}
+    (tmp_path / "other.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": [event]}))
+    run = chakra("reconstruct", converted / "trace.0.et", "--against", tmp_path / "other.json")
+    assert run.code == 1
+    assert "no ids to compare by" in run.err
+
+
+def test_reconstruct_says_why_makespans_differ(chakra, converted, sample, tmp_path):
+    profile = json.loads(gzip.decompress((sample / "device.0.json.gz").read_bytes()))
+    step = next(event for event in profile["traceEvents"] if event.get("name") == "ProfilerStep#3")
+    step["dur"] += 5_000_000
+    (tmp_path / "longer.json").write_text(json.dumps(profile))
+    run = chakra("reconstruct", converted, "--against", tmp_path / "longer.json")
+    assert "The makespans differ by 5.0" in run.out
+    assert " s: the profile's counts all of its events" in run.out
 
 
 def test_reconstruct_against_another_ranks_profile_is_refused(chakra, converted, sample, tmp_path):
@@ -250,8 +304,8 @@ def test_exported_traces_read_back(chakra, converted, tmp_path, target):
 
 @pytest.mark.parametrize(
     "part",
-    [("--iteration", "1"), ("--time", "1ms:5ms"), ("--ids", "40,41")],
-    ids=["iteration", "time", "ids"],
+    [("--iteration", "1"), ("--time", "1ms:5ms"), ("--time", "100ms:"), ("--time", ":9ms")],
+    ids=["iteration", "time", "from", "to"],
 )
 def test_slice(chakra, converted, tmp_path, part):
     run = chakra("slice", converted, *part, "-o", tmp_path / "part")
@@ -263,17 +317,50 @@ def test_slice(chakra, converted, tmp_path, part):
     assert chakra("validate", tmp_path / "part").code == 0
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_slice_of_one_rank(chakra, converted, tmp_path, rank):
+    run = chakra("slice", converted, "--ids", "40,41", "--rank", rank, "-o", tmp_path / "part")
+    assert run.code == 0, run.err
+    assert files_below(tmp_path / "part") == [f"trace.{rank}.et"]
+    assert chakra("validate", tmp_path / "part").code == 0
+
+
+def test_open_ends_of_time_are_the_traces_own(chakra, converted, tmp_path):
+    for name, part in (("all", "0:"), ("front", ":50ms"), ("back", "50ms:")):
+        assert chakra("slice", converted, "--time", part, "-o", tmp_path / name).code == 0
+    counts = {
+        name: chakra("info", tmp_path / name, "--nodes", 10**6, "--name", "aten::*", "--json").json["nodes"]
+        for name in ("all", "front", "back")
+    }
+    assert len(counts["front"]) + len(counts["back"]) == len(counts["all"])
+
+
 def test_demo(chakra, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = chakra("demo")
     assert run.code == 0, run.err
-    assert files_below(tmp_path) == [
-        "chakra-demo/timeline.json.gz",
-        "chakra-demo/traces/quality.json",
-        "chakra-demo/traces/trace.0.et",
-        "chakra-demo/traces/trace.1.et",
+    assert files_below(tmp_path / "chakra-demo") == [
+        *(f"gpu-profiles/{side}.{rank}.json" for side in ("device", "host") for rank in (0, 1)),
+        "gpu-timeline.json.gz",
+        *(f"gpu-traces/{name}" for name in ("quality.json", "trace.0.et", "trace.1.et")),
+        *(f"profiles/{side}.{rank}.json.gz" for side in ("device", "host") for rank in (0, 1)),
+        "timeline.json.gz",
+        *(f"traces/{name}" for name in ("quality.json", "trace.0.et", "trace.1.et")),
     ]
-    assert "0 errors" in run.out
+    assert run.out.count("0 errors, 0 warnings") == 2
     assert "ui.perfetto.dev" in run.out
+    report = json.loads((tmp_path / "chakra-demo" / "gpu-traces" / "quality.json").read_text())
+    for rank in report["ranks"]:
+        assert rank["device_activities"] == rank["device_nodes"] == rank["linked"] > 0
+    assert report["matching"]["complete"] == report["matching"]["collectives"] > 0
     assert chakra("demo").code == 1
     assert chakra("demo", "--force").code == 0
+
+
+def test_demo_shows_what_its_commands_print(chakra, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shown = chakra("demo").out
+    for command in (line.removeprefix("$ chakra ") for line in shown.splitlines() if line.startswith("$ chakra ")):
+        again = chakra(*command.split(), *(("--force",) if "-o" in command.split() else ()))
+        assert again.code == 0
+        assert again.out.strip("\n") in shown

@@ -113,6 +113,38 @@ def test_unknown_rank_range_and_ids(chakra, converted, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("verb", ["convert", "repair", "slice"])
+def test_a_file_as_folder_is_refused_before_the_work(chakra, converted, sample, tmp_path, verb):
+    (tmp_path / "file").touch()
+    source = sample if verb == "convert" else converted
+    extra = ("--iteration", "2") if verb == "slice" else ()
+    for out in (tmp_path / "file", tmp_path / "file" / "below"):
+        refused(chakra(verb, source, *extra, "-o", out), tmp_path / "file", "expected a folder, got a file")
+
+
+def test_ids_that_no_node_can_have(chakra, converted, tmp_path):
+    run = chakra("slice", converted / "trace.0.et", "--ids", "7,99999999999999999999999999", "-o", tmp_path / "a")
+    refused(run, "99999999999999999999999999", "which no node has")
+
+
+def test_ids_are_a_ranks_own(chakra, converted, tmp_path):
+    refused(chakra("slice", converted, "--ids", "40", "-o", tmp_path / "a"), "ranks 0, 1; add --rank")
+    refused(chakra("slice", converted, "--ids", "40", "--rank", "9", "-o", tmp_path / "a"), "got 9")
+
+
+def test_times_are_told_as_people_write_them(chakra, converted, tmp_path):
+    line = refused(chakra("slice", converted, "--time", "99s:", "-o", tmp_path / "a"))
+    assert line.endswith(" ms after the first one), got 99.000 s to the end")
+
+
+def test_a_folder_of_folders_is_told(chakra, converted):
+    refused(chakra("info", converted.parent), f"there are some in {converted}: name")
+
+
+def test_a_report_is_no_trace(chakra, converted):
+    refused(chakra("info", converted / "quality.json"), "got a quality report")
+
+
 def test_no_traceback_from_the_installed_command(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "chakra_et.cli", "convert", str(tmp_path / "nowhere")], capture_output=True, text=True

@@ -6,14 +6,13 @@ Exit codes: 0 good, 1 user error, 2 usage, 3 findings. Nothing here imports a he
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 
 from chakra_et.cli import convert, demo, export, info, reconstruct, repair, slice, validate
+from chakra_et.cli._ending import open_streams, report_ending, sigterm_raises
 from chakra_et.cli._first_run import announce_compilation
-from chakra_et.errors import ChakraError
 
 __all__ = ["main"]
 
@@ -29,7 +28,7 @@ COMMANDS: tuple[tuple[str, ModuleType], ...] = (
     ("slice", slice),
 )
 
-INTERRUPTED = 130
+USAGE = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,23 +37,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: Arguments without the program name; the process's own if None.
     """
-    args = build_parser().parse_args(argv)
-    announce_compilation()
+    open_streams()
+    parser = build_parser()
+    words = sys.argv[1:] if argv is None else list(argv)
+    if not words:
+        parser.print_help(sys.stderr)
+        parser.exit(USAGE)
+    args = parser.parse_args(words)
     try:
-        code: int = args.run(args)
-        sys.stdout.flush()
-    except ChakraError as err:
-        return _fail(str(err))
-    except BrokenPipeError:
-        # The reader (head, less) has gone: say nothing, also not when the interpreter flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except OSError as err:
-        place = f"{err.filename}: " if err.filename else ""
-        return _fail(f"{place}{err.strerror or err}")
-    except KeyboardInterrupt:
-        sys.stderr.write("\n")
-        return INTERRUPTED
+        with sigterm_raises():
+            announce_compilation()
+            code: int = args.run(args)
+            sys.stdout.flush()
+    except BaseException as err:
+        return report_ending(err)
     return code
 
 
@@ -87,11 +83,6 @@ def _verb_list() -> str:
     lines = [f"  {name:<12} {_documentation(module)[0].rstrip('.')}" for name, module in COMMANDS]
     codes = "exit codes: 0 good, 1 user error, 2 usage, 3 findings"
     return "\n".join(["verbs:", *lines, "", codes, "Start with: chakra demo"])
-
-
-def _fail(text: str) -> int:
-    sys.stderr.write(f"chakra: error: {' '.join(text.split())}\n")
-    return 1
 
 
 def _version() -> str:

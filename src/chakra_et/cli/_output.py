@@ -53,7 +53,7 @@ def print_table(
     """Print a table.
 
     Args:
-        title: Heading above the table; may be empty.
+        title: Heading above the table; if empty, the table begins with its columns.
         columns: Headings; a newline in one breaks it.
         rows: Cells as text.
         left: Positions of columns that hold words (aligned left); the others hold numbers.
@@ -61,7 +61,12 @@ def print_table(
     """
     shown = rows if limit is None else rows[:limit]
     console = stdout_console()
-    console.print(_table(title, columns, shown, left))
+    with console.capture() as captured:
+        console.print(_table(title, columns, shown, left))
+    lines = captured.get().splitlines()
+    # The box has an empty line on top, which only a title needs; rich pads every line to the table's width.
+    for line in lines[not title :]:
+        print_line(line if console.is_terminal else line.rstrip())
     if len(shown) < len(rows):
         console.print(f"({len(rows) - len(shown):,} more rows)", style="dim")
 

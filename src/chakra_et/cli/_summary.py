@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from chakra_et.ir import CommType, NodeType, Trace, TraceSet
+from chakra_et.passes.select import iterations
 
 TYPE_NAMES = {int(entry): entry.name for entry in NodeType}
 COMM_NAMES = {int(entry): entry.name for entry in CommType}
@@ -34,7 +35,8 @@ def _summarize_rank(rank: int, trace: Trace) -> dict[str, Any]:
         "span_ns": _span_ns(nodes),
         "threads": _distinct(trace, "tid", host=True),
         "streams": _distinct(trace, "stream", host=False),
-        "gap_ns": _gaps(trace),
+        "gap_total_ns": _gaps(trace),
+        "iterations": list(iterations(trace)),
         "process_groups": [group.as_dict() for group in groups],
         "communications": _communications(trace),
     }

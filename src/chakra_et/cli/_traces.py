@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from chakra_et.cli._types import input_path
+
 if TYPE_CHECKING:
     from chakra_et.ir import TraceSet
 
 
 def add_input(parser: argparse.ArgumentParser) -> None:
     """Declare the traces to read."""
-    parser.add_argument("input", metavar="TRACES", help="trace file, directory of ranks, glob or URL")
+    parser.add_argument("input", type=input_path, metavar="TRACES", help="trace file, directory of ranks, glob or URL")
 
 
 def read_traces(args: argparse.Namespace) -> TraceSet:

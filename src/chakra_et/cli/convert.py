@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from chakra_et.cli._output import print_json, print_line, print_wrote
 from chakra_et.cli._progress import progress_bar
+from chakra_et.cli._types import input_path, output_path, whole_number
 
 if TYPE_CHECKING:
     from chakra_et.conversion import ConversionResult
@@ -24,19 +25,23 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("inputs", nargs="*", metavar="INPUT", help="file, directory, glob or URL of profiles")
-    parser.add_argument("--host", metavar="FILE", help="PyTorch execution trace of one rank")
-    parser.add_argument("--device", metavar="FILE", help="Kineto profile of the same rank")
-    parser.add_argument("-o", "--out", type=Path, default=Path("chakra-out"), help="folder (default: %(default)s)")
+    parser.add_argument(
+        "inputs", nargs="*", type=input_path, metavar="INPUT", help="file, directory, glob or URL of profiles"
+    )
+    parser.add_argument("--host", type=input_path, metavar="FILE", help="PyTorch execution trace of one rank")
+    parser.add_argument("--device", type=input_path, metavar="FILE", help="Kineto profile of the same rank")
+    parser.add_argument("-o", "--out", type=output_path, default="chakra-out", help="folder (default: %(default)s)")
     parser.add_argument(
         "--detail",
         choices=("op", "launch", "device"),
         default="op",
         help="op: every operator; launch: host time fused between launches; device: device nodes and gaps only",
     )
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes (default: one a core)")
+    parser.add_argument("--jobs", type=whole_number(0), default=0, metavar="N", help="processes (default: one a core)")
     parser.add_argument("--no-match", action="store_true", help="don't match communications across ranks")
-    parser.add_argument("--force", action="store_true", help="overwrite what is in the way")
+    parser.add_argument(
+        "--force", action="store_true", help="overwrite what is in the way, and remove traces of an earlier run"
+    )
     parser.add_argument("--json", action="store_true", help="print the quality report as JSON")
 
 
@@ -72,6 +77,8 @@ def report(result: ConversionResult, out: Path, *, as_json: bool = False) -> int
     names = [f"trace.{rank}.et" for rank in result.traces.ranks]
     written = [out / name for name in (*names, "quality.json") if (out / name).exists()]
     print_wrote(written, to_stderr=as_json)
+    for path in result.removed:
+        print_line(f"Removed {path}", to_stderr=as_json)
     if result.left_out:
         some = ", ".join(result.left_out[:5]) + (", ..." if len(result.left_out) > 5 else "")
         print_line(f"left out {len(result.left_out)} files that are no profiles: {some}", to_stderr=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from chakra_et.cli._output import print_wrote
 from chakra_et.cli._traces import add_input, read_traces
+from chakra_et.cli._types import output_path
 
 if TYPE_CHECKING:
     from chakra_et.ir import TraceSet
@@ -26,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_input(parser)
     parser.add_argument("--to", required=True, choices=tuple(EXPORTERS), help="what to write")
     defaults = ", ".join(f"{default} for {name}" for name, (default, _) in EXPORTERS.items())
-    parser.add_argument("-o", "--out", type=Path, help=f"file or folder (default: {defaults})")
+    parser.add_argument("-o", "--out", type=output_path, help=f"file or folder (default: {defaults})")
     parser.add_argument("--force", action="store_true", help="overwrite what is in the way")
 
 

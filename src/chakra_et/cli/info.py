@@ -13,17 +13,21 @@ from typing import Any
 
 from chakra_et.cli._output import print_json, print_line, print_table
 from chakra_et.cli._traces import add_input, read_traces
-from chakra_et.units import format_bytes, format_count, format_ns
+from chakra_et.cli._types import whole_number
+from chakra_et.units import format_bytes, format_count, format_ns, format_number_of
 
 ROWS = 32
 NODES = 20
+ITERATIONS = 12
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_input(parser)
-    parser.add_argument("--nodes", type=int, metavar="N", help=f"list up to N nodes (default with a filter: {NODES})")
-    parser.add_argument("--type", metavar="TYPE", help="only nodes of this type, such as COMM_COLL_NODE")
+    parser.add_argument(
+        "--nodes", type=whole_number(1), metavar="N", help=f"list up to N nodes (default with a filter: {NODES})"
+    )
+    parser.add_argument("--type", metavar="TYPE", help="only nodes of this type, such as COMM_COLL")
     parser.add_argument("--name", metavar="GLOB", help="only nodes with such a name, such as 'aten::*mm*'")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -52,14 +56,19 @@ def run(args: argparse.Namespace) -> int:
 def _type_name(args: argparse.Namespace) -> str | None:
     from chakra_et.ir import NodeType
 
-    if args.type is not None and args.type not in NodeType.__members__:
-        args.usage_error(f"--type: expected one of {', '.join(NodeType.__members__)}, got '{args.type}'")
-    return str(args.type) if args.type is not None else None
+    if args.type is None:
+        return None
+    # In any case, and as the table shows it.
+    name = args.type.upper().removesuffix("_NODE") + "_NODE"
+    if name not in NodeType.__members__:
+        args.usage_error(f"argument --type: expected one of {', '.join(NodeType.__members__)}, got '{args.type}'")
+    return str(name)
 
 
 def print_summary(summary: dict[str, Any]) -> None:
     """Print the content of traces as tables."""
     _print_ranks(summary["ranks"])
+    _print_iterations(summary["ranks"])
     _print_groups(summary["ranks"])
     _print_communications(summary["ranks"])
 
@@ -72,6 +81,17 @@ def _print_ranks(ranks: list[dict[str, Any]]) -> None:
         numbers += [sum(rank["edges"].values()), rank["threads"], rank["streams"]]
         rows.append((str(rank["rank"]), *map(format_count, numbers), format_ns(rank["span_ns"])))
     print_table("Traces", columns, rows, left=(), limit=ROWS)
+
+
+def _print_iterations(ranks: list[dict[str, Any]]) -> None:
+    """Print the numbers that ``chakra slice --iteration`` takes."""
+    numbers = sorted({number for rank in ranks for number in rank["iterations"]})
+    if not numbers:
+        return
+    shown = ", ".join(map(str, numbers[:ITERATIONS]))
+    more = f", ... {numbers[-1]} ({len(numbers):,} in all)" if len(numbers) > ITERATIONS else ""
+    some = "" if all(len(rank["iterations"]) == len(numbers) for rank in ranks) else ", not all of them on every rank"
+    print_line(f"Iterations (ProfilerStep): {shown}{more}{some}\n")
 
 
 def _count(types: dict[str, int], kind: str) -> int:
@@ -129,7 +149,7 @@ def _print_nodes(nodes: list[dict[str, Any]]) -> None:
     ]
     columns = ("rank", "id", "type", "name", "start", "duration", "place", "bytes")
     print_table("", columns, rows, left=(2, 3, 6))
-    print_line(f"{len(nodes):,} nodes; starts count from the first one listed.")
+    print_line(f"{format_number_of(len(nodes), 'node')}; starts count from the first one listed.")
 
 
 def _place(node: dict[str, Any]) -> str:

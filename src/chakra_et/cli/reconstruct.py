@@ -1,7 +1,8 @@
 """Rebuild the schedule from edges and durations alone.
 
 The result is compared with the recorded start times, which are used for nothing else. With --against,
-it is compared with the profile itself: nodes are found again by correlation or record function id.
+it is compared with the profile itself: nodes are found again by correlation or record function id, else
+by name and order.
 
 Example:
   chakra reconstruct out/
@@ -13,8 +14,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from chakra_et.cli._output import print_json, print_table
+from chakra_et.cli._output import print_json, print_line, print_table
 from chakra_et.cli._traces import add_input, read_traces
+from chakra_et.cli._types import input_path
 from chakra_et.units import format_count, format_ns, format_share
 
 if TYPE_CHECKING:
@@ -26,7 +28,9 @@ ROWS = 32
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_input(parser)
-    parser.add_argument("--against", metavar="PROFILE", help="compare with this Kineto profile, of one rank")
+    parser.add_argument(
+        "--against", type=input_path, metavar="PROFILE", help="compare with this Kineto profile, of one rank"
+    )
     parser.add_argument("--json", action="store_true", help="print the errors as JSON")
 
 
@@ -34,9 +38,9 @@ def run(args: argparse.Namespace) -> int:
     """Rebuild and compare."""
     from chakra_et.passes.reconstruct import reconstruct
 
-    traces = read_traces(args)
-    if args.against:
+    if args.against is not None:
         return _run_against(args)
+    traces = read_traces(args)
     ranks = [_as_dict(rank, reconstruct(trace)) for rank, trace in zip(traces.ranks, traces, strict=True)]
     if args.json:
         print_json({"ranks": ranks})
@@ -55,6 +59,7 @@ def _as_dict(rank: int, made: Reconstruction) -> dict[str, Any]:
         "start_error_ns": _error(made.start_error_ns),
         "start_error_all_ns": _error(made.start_error_all_ns),
         "gap_ns": made.gap_ns,
+        "gap_total_ns": made.gap_total_ns,
         "critical_path_nodes": len(made.critical_path),
     }
 
@@ -108,4 +113,19 @@ def _run_against(args: argparse.Namespace) -> int:
         format_ns(result["profile_ns"]),
     )
     print_table(f"Against {args.against}", columns, [row], left=())
+    for text in _remarks(result):
+        print_line(text)
     return 0
+
+
+def _remarks(result: dict[str, Any]) -> list[str]:
+    remarks = []
+    if result["matched_by"] == "names":
+        remarks.append("The profile has no ids to compare by; events of one name on one thread were compared in order.")
+    if result["makespan_ns"] != result["profile_ns"]:
+        more = result["makespan_ns"] - result["profile_ns"]
+        remarks.append(
+            f"The makespans differ by {format_ns(abs(more))}: the profile's counts all of its events, also annotations "
+            "and what the trace leaves out; the rebuilt one counts the trace's nodes."
+        )
+    return remarks

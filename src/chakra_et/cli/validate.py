@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from chakra_et.cli._output import print_json, print_line, print_table
 from chakra_et.cli._traces import add_input, read_traces
+from chakra_et.units import format_number_of
 
 if TYPE_CHECKING:
     from chakra_et.validation import ValidationReport
@@ -56,4 +57,4 @@ def print_findings(report: ValidationReport) -> None:
             for finding in report.findings
         ]
         print_table("", ("severity", "rule", "rank", "node", "message"), rows, left=(0, 1, 4), limit=ROWS)
-    print_line(f"{report.errors} errors, {report.warnings} warnings")
+    print_line(f"{format_number_of(report.errors, 'error')}, {format_number_of(report.warnings, 'warning')}")

@@ -12,6 +12,16 @@ def test_table_shows_markup_and_brackets_as_they_are(capsys):
     assert "[pytorch|profiler]" in out
 
 
+def test_piped_tables_have_no_padding(capsys):
+    print_table("A title", ("name", "count"), [("a", "1"), ("bb", "22")])
+    titled = capsys.readouterr().out
+    print_table("", ("name", "count"), [("a", "1"), ("bb", "22")])
+    plain = capsys.readouterr().out
+    assert all(line == line.rstrip() for line in (titled + plain).splitlines())
+    assert titled.startswith("A title\n\n name")
+    assert plain.startswith(" name  count\n")
+
+
 def test_table_tells_how_many_rows_were_left_out(capsys):
     print_table("Ranks", ("rank",), [(str(rank),) for rank in range(2000)], limit=3)
     out = capsys.readouterr().out
