@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-__all__ = ["attribute_spans", "field_spans", "gather", "parse_integers"]
+__all__ = ["attribute_spans", "field_spans", "gather_strings", "gather_values", "parse_integers"]
 
 Bytes = npt.NDArray[np.uint8]
 Int = npt.NDArray[np.int64]
@@ -218,25 +218,22 @@ def parse_integers(buf: Bytes, begin: Int, end: Int, missing: int) -> Int:
 
 
 @njit(cache=True, nogil=True)
-def gather(buf: Bytes, begin: Int, end: Int, unquote: bool) -> tuple[Int, Bytes, Int]:
-    """Copy spans into one buffer.
+def gather_strings(buf: Bytes, begin: Int, end: Int) -> tuple[Int, Bytes, Int]:
+    """Copy strings into one buffer, without their quotes.
 
     Args:
         buf: uint8 [B].
         begin: int64 [N], -1: none.
         end: int64 [N].
-        unquote: Leave out the quotes around a string.
 
     Returns:
-        offsets int64 [N + 1], bytes uint8, and the rows that hold a backslash (only looked for with `unquote`).
+        offsets int64 [N + 1], bytes uint8, and the rows that hold a backslash. What is no string is copied as it is.
     """
     count = len(begin)
     offsets = np.zeros(count + 1, np.int64)
     for row in range(count):
         size = end[row] - begin[row] if begin[row] >= 0 else 0
-        if unquote and size >= 2 and buf[begin[row]] == _QUOTE:
-            size -= 2
-        offsets[row + 1] = offsets[row] + size
+        offsets[row + 1] = offsets[row] + (size - 2 if size >= 2 and buf[begin[row]] == _QUOTE else size)
     data = np.empty(offsets[count], np.uint8)
     escaped = np.empty(count, np.int64)
     found = 0
@@ -245,13 +242,51 @@ def gather(buf: Bytes, begin: Int, end: Int, unquote: bool) -> tuple[Int, Bytes,
         size = offsets[row + 1] - low
         if size == 0:
             continue
-        source = begin[row] + (1 if unquote and buf[begin[row]] == _QUOTE else 0)
+        source = begin[row] + (1 if buf[begin[row]] == _QUOTE else 0)
         slash = False
         for at in range(size):
             char = buf[source + at]
             data[low + at] = char
             slash |= char == _BACKSLASH
-        if unquote and slash:
+        if slash:
             escaped[found] = row
             found += 1
     return offsets, data, escaped[:found].copy()
+
+
+@njit(cache=True, nogil=True)
+def gather_values(buf: Bytes, begin: Int, end: Int) -> tuple[Int, Bytes]:
+    """Copy JSON values into one buffer, without white space between their parts.
+
+    Args:
+        buf: uint8 [B].
+        begin: int64 [N], -1: none.
+        end: int64 [N].
+
+    Returns:
+        offsets int64 [N + 1] and bytes uint8.
+    """
+    count = len(begin)
+    offsets = np.zeros(count + 1, np.int64)
+    total = 0
+    for row in range(count):
+        total += max(end[row] - begin[row], 0) if begin[row] >= 0 else 0
+    data = np.empty(total, np.uint8)
+    fill = 0
+    for row in range(count):
+        in_string = False
+        pos = begin[row] if begin[row] >= 0 else end[row]
+        while pos < end[row]:
+            char = buf[pos]
+            if in_string or char > 32:
+                data[fill] = char
+                fill += 1
+            if char == _QUOTE:
+                in_string = not in_string
+            elif char == _BACKSLASH and in_string and pos + 1 < end[row]:
+                pos += 1
+                data[fill] = buf[pos]
+                fill += 1
+            pos += 1
+        offsets[row + 1] = fill
+    return offsets, data[:fill].copy()

@@ -1,13 +1,14 @@
 """Fields of objects as positions in their text."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chakra_et._jit.json_fields import attribute_spans, field_spans, gather, parse_integers
+from chakra_et._jit.json_fields import attribute_spans, field_spans, gather_strings, gather_values, parse_integers
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -99,13 +100,20 @@ def test_missing_integers():
     assert parse_integers(np.frombuffer(b"1", np.uint8), np.array([-1, 0]), np.array([-1, 1]), 3).tolist() == [3, 1]
 
 
-def test_gather():
+def test_gather_strings():
     text = b'"ab"17"c\\n"'
     begin, end = np.array([0, -1, 4, 6]), np.array([4, -1, 6, 11])
-    offsets, data, escaped = gather(np.frombuffer(text, np.uint8), begin, end, True)
+    offsets, data, escaped = gather_strings(np.frombuffer(text, np.uint8), begin, end)
     assert offsets.tolist() == [0, 2, 2, 4, 7]
     assert data.tobytes() == b"ab17c\\n"
     assert escaped.tolist() == [3]
-    offsets, data, escaped = gather(np.frombuffer(text, np.uint8), begin, end, False)
-    assert data.tobytes() == text
-    assert escaped.tolist() == []
+
+
+def test_gather_values_drops_white_space_between_parts():
+    parts = [b'[ 1,\n  "a \\" b" ]', b"", b'"x y"']
+    text = b"".join(parts)
+    ends = np.cumsum([len(part) for part in parts])
+    begin = np.array([0, -1, ends[1]])
+    offsets, data = gather_values(np.frombuffer(text, np.uint8), begin, ends)
+    copied = [data.tobytes()[a:b] for a, b in pairwise(offsets)]
+    assert copied == [b'[1,"a \\" b"]', b"", b'"x y"']

@@ -32,9 +32,9 @@ class CommSource:
         name: Kernel or range name.
         kernel: The kernel's metadata (a row of `KinetoProfile.activities`), empty for host communications.
         record: The host's record, if there is one.
-        annotation: Name of the ``nccl:*`` or ``gloo:*`` annotation around the launch.
-        dims: That annotation's ``Input Dims`` (JSON).
-        types: That annotation's ``Input type`` (JSON).
+        annotation: Name of the ``nccl:*`` or ``gloo:*`` annotation around the launch, else of the operator there.
+        dims: Its ``Input Dims`` (JSON).
+        types: Its ``Input type`` (JSON).
         worker: Worker thread of a host communication, -1 else.
     """
 

@@ -169,6 +169,9 @@ def _describe_all(
             is_async[row] = record is None or record.is_async is not False
         else:
             record, annotation = _around(timeline, launcher, names, join, records)
+            if record is None and annotation < 0 and launcher >= 0:
+                # One-shot all-reduce kernels come from an operator of an inference engine, or of symmetric memory.
+                annotation = int(timeline.operator_of(np.array([launcher]))[0])
             dims, types = ("", "") if annotation < 0 else (shapes[annotation], kinds[annotation])
             text = str(names[annotation]) if annotation >= 0 else ""
             source = CommSource(kernel["name"], _device_side(kernel), record, text, dims or "", types or "")

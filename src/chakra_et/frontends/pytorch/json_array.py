@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from chakra_et._jit.json_fields import attribute_spans, field_spans, gather, parse_integers
+from chakra_et._jit.json_fields import attribute_spans, field_spans, gather_strings, gather_values, parse_integers
 from chakra_et._jit.json_scan import follow_objects, object_spans, parse_decimals
 from chakra_et.errors import FormatError
 from chakra_et.ir.arrays import string_series
@@ -83,7 +83,7 @@ class JsonObjects:
 
     def decimals(self, span: tuple[Int, Int], digits: int) -> tuple[Int, bool]:
         """Parse decimal numbers as integers scaled by ten to the `digits`; also return whether any had a fraction."""
-        offsets, data, _ = gather(self._buf, *span, True)
+        offsets, data, _ = gather_strings(self._buf, *span)
         values, fractional, bad = parse_decimals(data, offsets, digits)
         if bad:
             raw = data.tobytes()
@@ -92,8 +92,12 @@ class JsonObjects:
         return values, bool(fractional)
 
     def texts(self, span: tuple[Int, Int], *, plain: bool) -> pl.Series:
-        """Copy values: JSON as it stands, or with `plain` the strings that it stands for; missing is empty."""
-        offsets, data, escaped = gather(self._buf, *span, plain)
+        """Copy values: compact JSON, or with `plain` the strings that it stands for; missing is empty."""
+        escaped = np.empty(0, np.int64)
+        if plain:
+            offsets, data, escaped = gather_strings(self._buf, *span)
+        else:
+            offsets, data = gather_values(self._buf, *span)
         try:
             str(data.data, "utf-8")
         except UnicodeDecodeError:

@@ -72,7 +72,7 @@ def test_schemas_with_attributes(version, suffix):
     assert (row["id"], row["parent"], row["rf_id"], row["tid"], row["seq_id"]) == (2, 1, 11, 3, 5)
     assert json.loads(row["input_values"]) == [TENSOR]
     assert json.loads(row["input_types"]) == ["Tensor(float)"]
-    assert row["input_strides"] == ("[[4, 1]]" if strides else "")
+    assert row["input_strides"] == ("[[4,1]]" if strides else "")
     assert row["op_schema"] == "aten::mm(Tensor a)"
 
 
