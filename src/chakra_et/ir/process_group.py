@@ -67,7 +67,7 @@ def _is_rank(value: object) -> bool:
 def groups_from_records(records: object) -> tuple[ProcessGroup, ...]:
     """Build the groups of a list of PyTorch's records; what isn't a record with a name is left out."""
     found = records if isinstance(records, list) else []
-    named = (record for record in found if isinstance(record, dict) and record.get("pg_name") not in (None, ""))
+    named = (record for record in found if isinstance(record, dict) and record.get("pg_name") is not None)
     return tuple(map(ProcessGroup.from_dict, named))
 
 
