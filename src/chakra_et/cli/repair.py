@@ -1,8 +1,10 @@
 """Make valid traces of ones that others wrote.
 
-Removes dangling, self and cyclic edges (of a cycle, the least certain edge goes), renumbers duplicate
-ids, and sets missing types. Nothing else is touched. Changes are counted by rule, and the first ones
-listed; --json lists all of them.
+Afterwards ids are unique, every edge leads to another node, the graph is acyclic (of a cycle, the
+least certain edge goes), every node has a type, and a host call is not taken for the communication
+that it started: on a rank with a device, a communication marked as a CPU node becomes compute where
+the device communicates, and loses the mark where it doesn't. Nothing else is touched. Changes are
+counted by rule, and the first ones listed; --json lists all of them.
 
 Example:
   chakra repair theirs.et -o fixed/

@@ -64,6 +64,9 @@ def repair(trace: Trace) -> tuple[Trace, tuple[Change, ...]]:
     Args:
         trace: The trace; times are left as they are, right or wrong.
 
+    Raises:
+        TraceError: Ids repeat, and there is no room for new ones above the highest.
+
     Example:
         >>> from chakra_et.ir import NodeType, TraceBuilder
         >>> builder = TraceBuilder()
