@@ -11,6 +11,7 @@ import polars as pl
 
 from chakra_et.ir import CommType, NodeType, Trace, TraceSet
 from chakra_et.ir.process_group import groups_of
+from chakra_et.units import format_number_of
 
 __all__ = ["NEAREST", "Substitution", "match"]
 
@@ -196,6 +197,7 @@ def _substitutions(matched: pl.DataFrame) -> list[Substitution]:
                 Substitution(rank, node, before, names[new], "ASTRA-sim doesn't simulate it; this is the nearest")
             )
         if reason is None and size != new_size:
-            before = f"{before} of {size} bytes"
-            found.append(Substitution(rank, node, before, f"{new_size} bytes", "sizes must be equal and large enough"))
+            before = f"{before} of {'unknown size' if size is None else format_number_of(size, 'byte')}"
+            after = format_number_of(new_size, "byte")
+            found.append(Substitution(rank, node, before, after, "sizes must be equal and large enough"))
     return found

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from chakra_et.io.et import write_et
 from chakra_et.ir import Trace, TraceSet
 from chakra_et.sim._astra_match import Substitution
 from chakra_et.sim._astra_plan import AstraSimPlan, plan_astra_sim
+from chakra_et.units import format_number_of
 
 __all__ = ["AstraSimPlan", "AstraSimSystem", "Substitution", "export_astra_sim", "plan_astra_sim"]
 
@@ -41,22 +42,8 @@ _README = """# Workload for ASTRA-sim 2.0
 Compute nodes have no `num_ops` and `tensor_size`: leave `roofline-enabled` off.
 
 Times are whole microseconds. Kernels are compute nodes; nodes named `host` stand for host operators and gaps that held
-up the device. {hidden} compute nodes were covered by others on the same rank, or shorter than half a microsecond, and
-are left out.
-
-| rank here | rank in the traces |
-|---|---|
-{rank_rows}
-
-| group here | group in the traces | ranks here |
-|---|---|---|
-{group_rows}
-
-{substitutions} communications were replaced; `substitutions.json` lists them:
-
-| what | by | why | count |
-|---|---|---|---|
-{substitution_rows}
+up the device. Compute nodes that were covered by others on the same rank, or shorter than half a microsecond, are left
+out: {hidden} of them.
 """
 
 
@@ -121,7 +108,7 @@ def export_astra_sim(
     Args:
         trace_set: The ranks; their graphs are acyclic.
         folder: Where to write: traces, `comm_group.json`, `network.yml`, `system.json`, `memory.json`, `README.md`,
-            `substitutions.json`.
+            and `substitutions.json` where something was replaced.
         force: True to overwrite an export that is there.
         system: The machine to describe.
         write: Writes one trace.
@@ -154,7 +141,7 @@ def export_astra_sim(
                 made.append(Path(scratch) / name)
                 made[-1].write_text(text, encoding="utf-8")
             # Traces of an earlier export with more ranks would be taken for part of this one.
-            for old in (*target.glob("trace.*.et"), target / "comm_group.json"):
+            for old in (*target.glob("trace.*.et"), target / "comm_group.json", target / "substitutions.json"):
                 old.unlink(missing_ok=True)
             return [Path(shutil.move(path, target / path.name)) for path in made]
     except OSError as err:
@@ -171,11 +158,12 @@ def _texts(plan: AstraSimPlan, system: AstraSimSystem) -> dict[str, str]:
         "network.yml": system.network_yaml(len(plan.trace_set)),
         "system.json": system.system_json(),
         "memory.json": _dump({"memory-type": "NO_MEMORY_EXPANSION"}),
-        "substitutions.json": _dump([entry.as_dict() for entry in plan.substitutions]),
         "README.md": _readme(plan),
     }
     if groups:
         texts["comm_group.json"] = _dump({group.name: list(group.ranks) for group in groups})
+    if plan.substitutions:
+        texts["substitutions.json"] = _dump([entry.as_dict() for entry in plan.substitutions])
     return texts
 
 
@@ -185,13 +173,29 @@ def _readme(plan: AstraSimPlan) -> str:
         key = (entry.before, entry.after, entry.reason)
         counts[key] = counts.get(key, 0) + 1
     groups = plan.trace_set.process_groups
-    return _README.format(
-        ranks=len(plan.trace_set),
-        nodes=sum(map(len, plan.trace_set)),
-        groups="comm_group.json" if groups else "empty",
-        hidden=plan.hidden,
-        rank_rows="\n".join(f"| {new} | {old} |" for new, old in enumerate(plan.ranks)),
-        group_rows="\n".join(f"| {g.name} | {g.description or '-'} | {', '.join(map(str, g.ranks))} |" for g in groups),
-        substitutions=len(plan.substitutions),
-        substitution_rows="\n".join(f"| {' | '.join(key)} | {count} |" for key, count in counts.items()),
-    )
+    parts = [
+        _README.format(
+            ranks=len(plan.trace_set),
+            nodes=sum(map(len, plan.trace_set)),
+            groups="comm_group.json" if groups else "empty",
+            hidden=plan.hidden,
+        ),
+        _table(("rank here", "rank in the traces"), enumerate(plan.ranks)),
+        _table(
+            ("group here", "group in the traces", "ranks here"),
+            ((group.name, group.description or "-", ", ".join(map(str, group.ranks))) for group in groups),
+        ),
+    ]
+    if counts:
+        replaced = format_number_of(len(plan.substitutions), "replacement")
+        parts.append(
+            f"ASTRA-sim can't simulate some communications as they are. {replaced}, listed in `substitutions.json`:\n"
+        )
+        parts.append(_table(("what", "by", "why", "count"), ((*key, count) for key, count in counts.items())))
+    return "\n".join(part for part in parts if part)
+
+
+def _table(header: tuple[str, ...], rows: Iterable[tuple[object, ...]]) -> str:
+    """Return a table in Markdown, or nothing where it has no rows."""
+    lines = [f"| {' | '.join(map(str, row))} |\n" for row in rows]
+    return "".join((f"| {' | '.join(header)} |\n", "|---" * len(header) + "|\n", *lines)) if lines else ""

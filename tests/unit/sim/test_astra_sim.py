@@ -93,13 +93,13 @@ def test_unsupported_and_lonely_communications() -> None:
     small, measured = "sizes must be equal and large enough", "COMP_NODE of the measured time"
     assert seen == {
         ("BARRIER", "ALL_REDUCE", nearest),
-        ("BARRIER of 0 bytes", "1 bytes", small),
+        ("BARRIER of 0 bytes", "1 byte", small),
         ("REDUCE", "REDUCE_SCATTER", nearest),
         ("GATHER", "ALL_GATHER", nearest),
         ("SCATTER", "ALL_GATHER", nearest),
         ("REDUCE_SCATTER_BLOCK", "REDUCE_SCATTER", nearest),
-        ("ALL_GATHER of 1 bytes", "4 bytes", small),
-        ("ALL_TO_ALL of 0 bytes", "1 bytes", small),
+        ("ALL_GATHER of 1 byte", "4 bytes", small),
+        ("ALL_TO_ALL of 0 bytes", "1 byte", small),
         ("ALL_REDUCE", measured, "its group has one member"),
         ("ALL_REDUCE", measured, "not every member of its group has it"),
         ("COMM_RECV_NODE", measured, "no other rank has its counterpart"),
@@ -187,7 +187,10 @@ def test_folder(tmp_path: Path) -> None:
     assert json.loads((out / "comm_group.json").read_text()) == {"1": [0, 1, 2]}
     assert "bandwidth: [ 100.0 ]" in (out / "network.yml").read_text()
     assert json.loads((out / "system.json").read_text())["preferred-dataset-splits"] == 2
-    assert "--workload-configuration=trace" in (out / "README.md").read_text()
+    readme = (out / "README.md").read_text()
+    assert "--workload-configuration=trace" in readme
+    assert readme.endswith("| 1 | world | 0, 1, 2 |\n"), "nothing was replaced"
+    assert not (out / "substitutions.json").exists()
     with pytest.raises(OutputError, match="expected a new or empty folder"):
         export_astra_sim(pair, out)
     (out / "notes.txt").write_text("mine")
@@ -196,6 +199,12 @@ def test_folder(tmp_path: Path) -> None:
     assert (out / "notes.txt").exists()
     assert not (out / "comm_group.json").exists()
     assert len(json.loads((out / "substitutions.json").read_text())) == 2
+    readme = (out / "README.md").read_text()
+    assert "group here" not in readme
+    assert "2 replacements, listed in `substitutions.json`" in readme
+    assert readme.endswith("| COMP_NODE of the measured time | not every member of its group has it | 2 |\n")
+    export_astra_sim(full, out, force=True)
+    assert not (out / "substitutions.json").exists()
     with pytest.raises(OutputError, match="got a file"):
         export_astra_sim(pair, out / "notes.txt")
 
