@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from chakra_et.cli._output import print_line, print_table
@@ -9,6 +10,8 @@ from chakra_et.units import format_count, format_ns, format_share
 
 ROWS = 32
 GAP_KINDS = ("launch_latency", "host_idle", "host_work", "unexplained")
+# The profiler's record of its own window is left out of every trace: the report says so, tables need not.
+_WINDOW = re.compile(r"\d+ 'Trace' records? ")
 
 
 def print_quality(quality: dict[str, Any]) -> None:
@@ -33,7 +36,7 @@ def _print_content(ranks: list[dict[str, Any]]) -> None:
         "communications\ntyped",
         "inferred\nedges",
     ]
-    columns += ["dropped", "warnings"]
+    columns += ["kinds\ndropped", "warnings"]
     rows = [
         (
             str(rank["rank"]),
@@ -42,7 +45,7 @@ def _print_content(ranks: list[dict[str, Any]]) -> None:
             format_share(rank["host_ops_matched"], rank["host_ops"]),
             f"{rank['communications'] - rank['unknown_communications']:,} of {rank['communications']:,}",
             format_count(rank["inferred_edges"]),
-            format_count(len(rank["dropped"])),
+            format_count(len(_dropped(rank))),
             format_count(len(rank["warnings"])),
         )
         for rank in ranks
@@ -86,17 +89,15 @@ def _notes(ranks: list[dict[str, Any]]) -> list[str]:
     """Return warnings and dropped things, one line each, with the ranks that share it."""
     by_text: dict[str, list[str]] = {}
     for rank in ranks:
-        for kind in ("warnings", "dropped"):
-            prefix = "warning" if kind == "warnings" else "dropped"
-            for entry in rank[kind]:
-                by_text.setdefault(f"{prefix}: {_plain(entry)}", []).append(str(rank["rank"]))
+        for prefix, entries in (("warning", rank["warnings"]), ("dropped", _dropped(rank))):
+            for entry in entries:
+                by_text.setdefault(f"{prefix}: {entry}", []).append(str(rank["rank"]))
     return [f"{text} (rank {', '.join(_short(where))})" for text, where in by_text.items()]
 
 
-def _plain(entry: Any) -> str:
-    if isinstance(entry, dict):
-        return ", ".join(f"{key} {value}" for key, value in entry.items())
-    return str(entry)
+def _dropped(rank: dict[str, Any]) -> list[str]:
+    """Return what was left out of a rank's trace, one entry a kind, but for the profiler's own window."""
+    return [entry for entry in rank["dropped"] if not _WINDOW.match(entry)]
 
 
 def _short(ranks: list[str], limit: int = 8) -> list[str]:
