@@ -1,15 +1,15 @@
-# Chores; .ci/run does the same as `make check`, in a fresh virtual environment.
+# Chores; .ci/run makes a fresh virtual environment and runs `make wheel check` in it.
 PYTHON ?= python
 
-.PHONY: help install check lint types test docs sample format ci
+.PHONY: help install check lint types test wheel docs sample format ci
 
 help:      ## list the chores
 	@sed -nE 's/^([a-z]+):[^#]*## +(.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
 
 install:   ## install the package for development
-	$(PYTHON) -m pip install -e '.[test]'
+	$(PYTHON) -m pip install -q -e '.[test]'
 
-check: lint types test  ## everything that must pass
+check: lint types test  ## style, types and tests
 
 lint:      ## style, without changing anything
 	$(PYTHON) -m ruff check .
@@ -24,6 +24,14 @@ types:     ## mypy --strict
 
 test:      ## all tests, on two cores
 	$(PYTHON) -m pytest -q -n 2
+
+wheel:     ## build a wheel, install it aside, and run the demo from there
+	work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
+	$(PYTHON) -m pip wheel -q --no-deps -w "$$work/wheel" . </dev/null && \
+	$(PYTHON) -m pip install -q --no-deps --target "$$work/installed" "$$work"/wheel/*.whl </dev/null && \
+	export PYTHONPATH="$$work/installed" && \
+	$(PYTHON) -c 'import chakra_et, sys; sys.exit(not chakra_et.__file__.startswith(sys.argv[1]))' "$$work/installed" && \
+	{ $(PYTHON) -m chakra_et.cli demo -o "$$work/demo" >"$$work/log" || { cat "$$work/log"; exit 1; }; }
 
 docs:      ## regenerate the reference pages, and the output of the examples
 	$(PYTHON) docs/generate_reference.py
