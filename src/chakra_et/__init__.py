@@ -14,7 +14,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from chakra_et.conversion import ConversionResult, ConvertOptions, Quality, convert, convert_to
+    from chakra_et.conversion import (
+        ConversionResult,
+        ConvertOptions,
+        Failure,
+        Quality,
+        RankQuality,
+        convert,
+        convert_to,
+    )
     from chakra_et.errors import (
         ChakraError,
         FormatError,
@@ -37,9 +45,9 @@ if TYPE_CHECKING:
         TraceSet,
     )
     from chakra_et.passes.fuse import fuse
-    from chakra_et.passes.match_comms import match_comms
+    from chakra_et.passes.match_comms import Matching, match_comms
     from chakra_et.passes.reconstruct import Reconstruction, reconstruct
-    from chakra_et.passes.repair import repair
+    from chakra_et.passes.repair import Change, repair
     from chakra_et.passes.select import select_ids, select_iteration, select_time
     from chakra_et.reports.dot import export_dot, export_graphml
     from chakra_et.reports.perfetto import export_perfetto
@@ -53,18 +61,22 @@ __version__ = "0.1.0"
 _EXPORTS: dict[str, str] = {
     "COLUMNS": "chakra_et.ir",
     "ChakraError": "chakra_et.errors",
+    "Change": "chakra_et.passes.repair",
     "CommType": "chakra_et.ir",
     "ConversionResult": "chakra_et.conversion",
     "ConvertOptions": "chakra_et.conversion",
+    "Failure": "chakra_et.conversion",
     "Finding": "chakra_et.validation",
     "FormatError": "chakra_et.errors",
     "InputError": "chakra_et.errors",
+    "Matching": "chakra_et.passes.match_comms",
     "MismatchError": "chakra_et.errors",
     "MissingExtraError": "chakra_et.errors",
     "NodeType": "chakra_et.ir",
     "OutputError": "chakra_et.errors",
     "ProcessGroup": "chakra_et.ir",
     "Quality": "chakra_et.conversion",
+    "RankQuality": "chakra_et.conversion",
     "Reconstruction": "chakra_et.passes.reconstruct",
     "Trace": "chakra_et.ir",
     "TraceBuilder": "chakra_et.ir",
@@ -94,18 +106,22 @@ _EXPORTS: dict[str, str] = {
 __all__ = [
     "COLUMNS",
     "ChakraError",
+    "Change",
     "CommType",
     "ConversionResult",
     "ConvertOptions",
+    "Failure",
     "Finding",
     "FormatError",
     "InputError",
+    "Matching",
     "MismatchError",
     "MissingExtraError",
     "NodeType",
     "OutputError",
     "ProcessGroup",
     "Quality",
+    "RankQuality",
     "Reconstruction",
     "Trace",
     "TraceBuilder",

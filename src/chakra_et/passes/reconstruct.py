@@ -17,10 +17,10 @@ import polars as pl
 
 from chakra_et._jit.paths import trail
 from chakra_et._jit.schedule import schedule
-from chakra_et.ir import NodeType, Trace, TraceSet, build_graph
+from chakra_et.ir import NodeType, Trace, build_graph
 from chakra_et.ir.graph import DEPENDENCY_COLUMNS
 
-__all__ = ["Reconstruction", "StartError", "apply_schedule", "reconstruct", "reconstruct_set"]
+__all__ = ["Reconstruction", "StartError", "apply_schedule", "reconstruct"]
 
 Int = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
@@ -74,7 +74,7 @@ class Reconstruction:
     unscheduled: int
 
 
-def reconstruct(trace: Trace, columns: Sequence[str] = DEPENDENCY_COLUMNS) -> Reconstruction:
+def reconstruct(trace: Trace, *, columns: Sequence[str] = DEPENDENCY_COLUMNS) -> Reconstruction:
     """Start every root at 0 and every other node at the latest end of its dependencies.
 
     Args:
@@ -111,19 +111,6 @@ def reconstruct(trace: Trace, columns: Sequence[str] = DEPENDENCY_COLUMNS) -> Re
         critical_path=path,
         unscheduled=len(trace) - len(order),
     )
-
-
-def reconstruct_set(trace_set: TraceSet, columns: Sequence[str] = DEPENDENCY_COLUMNS) -> dict[int, Reconstruction]:
-    """Rebuild every rank on its own: communications take their recorded durations, waits for other ranks included.
-
-    Args:
-        trace_set: The ranks.
-        columns: Dependency columns to schedule on.
-
-    Returns:
-        Rank -> reconstruction.
-    """
-    return {rank: reconstruct(trace, columns) for rank, trace in zip(trace_set.ranks, trace_set, strict=True)}
 
 
 def apply_schedule(trace: Trace, reconstruction: Reconstruction) -> Trace:

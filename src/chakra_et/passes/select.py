@@ -129,25 +129,26 @@ def iterations(trace: Trace) -> dict[int, tuple[int, int]]:
     return found
 
 
-def select_iteration(trace: Trace, n: int) -> Trace:
+def select_iteration(trace: Trace, iteration: int) -> Trace:
     """Keep one training step: the host nodes that start in it, and what they launch, whenever that runs.
 
     Args:
         trace: The trace.
-        n: Number k in the name `ProfilerStep#k`; if the trace has no such step, the n-th step, from 0.
+        iteration: Number k in the name `ProfilerStep#k`; if the trace has no such step, its place in time order,
+            from 0.
 
     Raises:
         TraceError: There is no such step, or the graph has a cycle.
     """
     steps = iterations(trace)
-    if n in steps:
-        begin, end = steps[n]
-    elif 0 <= n < len(steps):
-        begin, end = list(steps.values())[n]
+    if iteration in steps:
+        begin, end = steps[iteration]
+    elif 0 <= iteration < len(steps):
+        begin, end = list(steps.values())[iteration]
     else:
         known = ", ".join(f"#{number}" for number in steps) or "none (the profile has no ProfilerStep annotations)"
         raise TraceError(
-            f"rank {trace.rank}: expected the number of an iteration, got {n}; there are: {known}; "
+            f"rank {trace.rank}: expected the number of an iteration, got {iteration}; there are: {known}; "
             "a stretch of time can be cut out instead"
         )
     timing = _timing(trace)
@@ -158,7 +159,9 @@ def select_iteration(trace: Trace, n: int) -> Trace:
     issued = inherit(control.indptr, control.preds, order, timing.start, host)
     keep = (issued >= begin - timing.origin) & (issued < end - timing.origin) & ~timing.ranges
     if not (keep & real).any():
-        raise TraceError(f"rank {trace.rank}: expected nodes in iteration {n}, got none that starts in its range")
+        raise TraceError(
+            f"rank {trace.rank}: expected nodes in iteration {iteration}, got none that starts in its range"
+        )
     return _cut(trace, timing, keep | _enclosing(trace, timing, keep))
 
 
