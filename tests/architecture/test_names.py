@@ -1,9 +1,11 @@
 """Public names are listed, exist, and are documented; messages never come from an assert."""
 
 import ast
+import dataclasses
 import importlib
 import inspect
 import pkgutil
+import re
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ MODULES = sorted(
     if "_proto" not in module.name and not module.name.endswith("__main__")
 )
 LIBRARY = [name for name in MODULES if ".cli." not in name]
+# Modules with dataclasses whose fields aren't all described under "Attributes:"; to be emptied, not to be added to.
+FIELDS_NOT_DESCRIBED = ("chakra_et.frontends.pytorch.communication", "chakra_et.frontends.pytorch.convert")
 
 
 @pytest.mark.parametrize("name", LIBRARY)
@@ -44,6 +48,39 @@ def test_public_names_are_documented(name):
         value = getattr(module, entry)
         if getattr(value, "__module__", "") == name and callable(value):
             assert inspect.getdoc(value), f"{name}.{entry} has no docstring"
+            if name not in FIELDS_NOT_DESCRIBED:
+                assert undescribed_fields(value) == [], f"{name}.{entry} has fields that its docstring doesn't describe"
+
+
+def undescribed_fields(value):
+    """Return the public fields of a dataclass that aren't under "Attributes:" in its docstring."""
+    if not (inspect.isclass(value) and dataclasses.is_dataclass(value)):
+        return []
+    _, _, section = inspect.getdoc(value).partition("\nAttributes:\n")
+    names = re.findall(r"^    (\w+(?:, \w+)*): \S", section.partition("\n\n")[0], re.MULTILINE)
+    described = {name for line in names for name in line.split(", ")}
+    return [
+        field.name
+        for field in dataclasses.fields(value)
+        if not field.name.startswith("_") and field.name not in described
+    ]
+
+
+def test_undescribed_fields_are_found():
+    @dataclasses.dataclass
+    class Point:
+        """A point.
+
+        Attributes:
+            x, y: Place.
+        """
+
+        x: int
+        y: int
+        z: int
+        _cache: int = 0
+
+    assert undescribed_fields(Point) == ["z"]
 
 
 def test_top_level_exports_match_the_type_checkers_view():

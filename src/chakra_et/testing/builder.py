@@ -84,7 +84,15 @@ class ProgramBuilder:
 
 @dataclass
 class RankBuilder:
-    """Threads of one rank, and the counters that they share."""
+    """Threads of one rank, and the counters that they share.
+
+    Attributes:
+        program: The builder that it belongs to.
+        rank: Global rank.
+        threads: Builders of its threads, by name.
+        counts: The last number given out, by what is counted.
+        works: Communications under way or over, by the name of the event that ends them.
+    """
 
     program: ProgramBuilder
     rank: int

@@ -19,8 +19,9 @@ class CommCalls:
     """Names of one communication on the host and on the device.
 
     Attributes:
-        annotation: With places for the rank and its peer in sends and receives.
-        kernel: With a place for the element type in reductions.
+        op: The operator that starts it.
+        annotation: The range around its launch, with places for the rank and its peer in sends and receives.
+        kernel: The kernel, with a place for the element type in reductions.
         growth: Output elements per input element: 0 for the same, 1 for group size times, -1 for one part of it.
     """
 

@@ -28,7 +28,13 @@ class Signal:
 
 @dataclass(slots=True, eq=False)
 class Launched:
-    """The pieces of a launch that still run, and the signal for when none does."""
+    """The pieces of a launch that still run, and the signal for when none does.
+
+    Attributes:
+        left: Pieces that haven't ended.
+        end_ns: Latest end so far, ns of machine time.
+        done: Resolves when none is left, to that end.
+    """
 
     left: int
     end_ns: int = 0

@@ -18,9 +18,15 @@ class MachineConfig:
     """Constants of the machine; `chakra_et.testing.machine` says where each one acts.
 
     Attributes:
+        latency_ns: Least time from the doorbell to work that is ready.
+        latency_jitter_ns: What is added to it at most.
+        gap_ns: Least time between an activity and what follows it.
         doorbell_fraction: Share of a launch call that passes before the device hears of it, 0 to 1.
         queue_depth: Launches that a device holds at most.
+        handoff_ns: Time from a post to the thread that awaits it.
+        end_skew_ns: What a member of a communication ends later than the transfer, at most.
         pdl_share: Share of neighboring kernels that overlap, 0 to 1.
+        pdl_overlap_ns: Longest overlap of neighboring kernels.
 
     Example:
         >>> MachineConfig(queue_depth=16).latency_ns
@@ -95,9 +101,14 @@ class HostEvent:
 
     Attributes:
         category: "cpu_op", "user_annotation", "python_function" or "runtime".
+        name: Of the range, or of the runtime function.
+        tid: Thread id.
+        start_ns: Start, ns of machine time.
+        end_ns: End.
+        source: The instruction that it comes from.
+        parent: The innermost range around it.
         number: Of ranges: the record function id; of runtime calls: the correlation id. Both count up from 1 in time
             order on each rank.
-        parent: The innermost range around it.
         waits_for: For waits on an event: the call that recorded it, else None.
     """
 
@@ -117,8 +128,11 @@ class DeviceEvent:
     """An activity on a stream, as it happened.
 
     Attributes:
+        work: What ran.
         launch: The runtime call that put it there.
         uid: Says which work of which launch of which thread it is; the same in every run of the program.
+        start_ns: Start, ns of machine time.
+        end_ns: End.
     """
 
     work: Work
@@ -133,6 +147,9 @@ class RankRun:
     """What happened on one rank; both lists are in order of start.
 
     Attributes:
+        rank: Global rank.
+        host: Ranges and runtime calls.
+        device: Activities.
         start_ns: When its first event starts, ns of machine time.
         end_ns: When its last event ends.
     """

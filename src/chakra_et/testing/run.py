@@ -23,13 +23,14 @@ class Run:
     """What happened when a program ran.
 
     Attributes:
+        program: What ran.
         ranks: One `RankRun` for each rank, in order.
+        config: The machine that it ran on.
         show: What profiles show of it.
     """
 
     program: Program
     ranks: tuple[RankRun, ...]
-    edit: Edit
     config: MachineConfig
     show: ProfileConfig
 
@@ -100,7 +101,7 @@ def run(
         True
     """
     edit, config = edit or Edit(), config or MachineConfig()
-    return Run(program, simulate(program, edit=edit, config=config), edit, config, show or ProfileConfig())
+    return Run(program, simulate(program, edit=edit, config=config), config, show or ProfileConfig())
 
 
 def write_json(path: Path, value: object) -> Path:
