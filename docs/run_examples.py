@@ -28,8 +28,8 @@ from chakra_et.sample import sample_folder
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```\n(?:(\n```text\n)(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
-# Conversion is deterministic, and so is every figure. What varies from one machine to the next is where the sample lies,
-# and the width of the rule below a table's header, which follows the widest cell: that may hold a path.
+# Conversion is deterministic, and so is every figure. What varies from one machine to the next is where the sample
+# lies, and the width of the rule below a table's header, which follows the widest cell: that may hold a path.
 VOLATILE = re.compile(r"/\S*(?:examples/data|chakra_et/_sample)\b|─+")
 
 
