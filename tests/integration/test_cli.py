@@ -25,7 +25,7 @@ RANK_KEYS = {
     "dropped",
     "warnings",
 }
-MATCHING_KEYS = {"collectives", "complete", "mismatched", "sends", "receives", "paired"}
+MATCHING_KEYS = {"findings", "collectives", "complete", "mismatched", "sends", "receives", "paired"}
 
 
 def files_below(folder):

@@ -9,6 +9,7 @@ from chakra_et.cli._output import print_line, print_table
 from chakra_et.units import format_count, format_ns, format_share
 
 ROWS = 32
+FINDINGS = 10
 GAP_KINDS = ("launch_latency", "host_idle", "host_work", "unexplained")
 # The profiler's record of its own window is left out of every trace: the report says so, tables need not.
 _WINDOW = re.compile(r"\d+ 'Trace' records? ")
@@ -22,7 +23,8 @@ def print_quality(quality: dict[str, Any]) -> None:
     _print_content(ranks)
     _print_timing(ranks)
     _print_gaps(ranks)
-    _print_matching(quality["matching"], len(quality["groups"]))
+    if len(ranks) > 1:
+        _print_matching(quality["matching"], len(quality["groups"]))
     for text in _notes(ranks):
         print_line(text)
 
@@ -42,7 +44,7 @@ def _print_content(ranks: list[dict[str, Any]]) -> None:
             str(rank["rank"]),
             f"{rank['device_activities']:,} / {rank['device_nodes']:,}",
             format_share(rank["linked"], rank["linkable"]),
-            format_share(rank["host_ops_matched"], rank["host_ops"]),
+            format_share(rank["host_ops_matched"], rank["host_ops"]) if len(rank["sources"]) > 1 else "-",
             f"{rank['communications'] - rank['unknown_communications']:,} of {rank['communications']:,}",
             format_count(rank["inferred_edges"]),
             format_count(len(_dropped(rank))),
@@ -83,6 +85,10 @@ def _print_matching(matching: dict[str, Any], groups: int) -> None:
         parts.append(f"{matching['sends']:,} sends, {matching['receives']:,} receives, {matching['paired']:,} paired")
     if parts:
         print_line(f"Across ranks, {groups} process group{'s' * (groups != 1)}: {'; '.join(parts)}.")
+    for text in matching["findings"][:FINDINGS]:
+        print_line(f"finding: {text}")
+    if len(matching["findings"]) > FINDINGS:
+        print_line(f"and {len(matching['findings']) - FINDINGS:,} more findings in quality.json")
 
 
 def _notes(ranks: list[dict[str, Any]]) -> list[str]:

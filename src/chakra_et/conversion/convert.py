@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from chakra_et.conversion.discover import Discovery, Source, discover, kind_of
+from chakra_et.conversion.discover import HEAD_BYTES, Discovery, Source, discover, kind_of, rank_of
 from chakra_et.conversion.quality import Quality, RankQuality, measure_rank
 from chakra_et.errors import ChakraError, InputError
 from chakra_et.frontends.pytorch.convert import convert_rank
 from chakra_et.frontends.pytorch.convert_host import convert_host
 from chakra_et.frontends.pytorch.parse_et import parse_et
 from chakra_et.frontends.pytorch.parse_kineto import parse_kineto
-from chakra_et.io import read_bytes, refuse_existing, refuse_no_folder, write, write_atomic
+from chakra_et.io import read_bytes, read_head, refuse_existing, refuse_no_folder, write, write_atomic
 from chakra_et.ir.trace import Trace
 from chakra_et.ir.trace_set import TraceSet
 from chakra_et.passes.fuse import fuse
@@ -27,8 +27,8 @@ __all__ = ["ConversionResult", "ConvertOptions", "Failure", "convert", "convert_
 Progress = Callable[[str, int, int], None]
 Detail = Literal["op", "launch", "device"]
 _KINDS = {"host": "PyTorch execution trace", "device": "Kineto profile"}
-# Below this, starting processes takes longer than converting.
-_WORTH_PROCESSES_BYTES = 48 << 20
+# Below this (compressed), starting processes takes longer than converting.
+_WORTH_PROCESSES_BYTES = 5 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +193,21 @@ class _Part:
 
 
 def _explicit(host: str | Path | None, device: str | Path | None) -> Source:
+    ranks: dict[str, int | None] = {}
     for path, wanted, other in ((host, "host", "--device"), (device, "device", "--host")):
         if path is not None:
-            found = kind_of(read_bytes(path)[: 1 << 16])
+            head = read_head(path, HEAD_BYTES)
+            found = kind_of(head)
             if found is not None and found != wanted:
                 raise InputError(f"{path}: expected a {_KINDS[wanted]}, got a {_KINDS[found]}; name it with {other}")
-    return Source(str(host) if host is not None else None, str(device) if device is not None else None, None)
+            ranks[wanted] = rank_of(str(path), head)
+    rank = ranks.get("device") if ranks.get("device") is not None else ranks.get("host")
+    return Source(
+        host=str(host) if host is not None else None,
+        device=str(device) if device is not None else None,
+        rank=rank,
+        host_rank=ranks.get("host"),
+    )
 
 
 def _groups(traces: TraceSet) -> tuple[Any, ...]:
@@ -251,7 +260,7 @@ def _run(sources: Sequence[Source], options: ConvertOptions) -> Iterator[_Part |
     """Convert each source; the result is a part, or why there is none."""
     jobs = options.jobs or (os.cpu_count() or 1)
     total = sum(os.path.getsize(path) for s in sources for path in (s.host, s.device) if path and os.path.exists(path))
-    if len(sources) < 2 or jobs < 2 or (options.jobs == 0 and total < _WORTH_PROCESSES_BYTES // 10):
+    if len(sources) < 2 or jobs < 2 or (options.jobs == 0 and total < _WORTH_PROCESSES_BYTES):
         return map(_attempt, sources, [options.detail] * len(sources))
     from joblib import Parallel, delayed
 
@@ -264,6 +273,10 @@ def _attempt(source: Source, detail: Detail) -> _Part | str:
         return _convert_source(source, detail)
     except ChakraError as err:
         return str(err)
+    except OSError as err:
+        return f"{source.name}: expected readable files, got an error: {err.strerror or err}"
+    except MemoryError:
+        return f"{source.name}: expected to fit in memory, did not; convert it alone, or on a bigger machine"
 
 
 def _convert_source(source: Source, detail: Detail) -> _Part:
@@ -275,7 +288,10 @@ def _convert_source(source: Source, detail: Detail) -> _Part:
     host = parse_et(source.host, read_bytes(source.host)) if source.host is not None else None
     if source.device is not None:
         # Nobody else holds the profile, so that its parts are freed as they are used up.
-        trace, found = convert_rank(parse_kineto(source.device, read_bytes(source.device)), host, sources=facts)
+        named = (source.host_rank, source.rank)
+        trace, found = convert_rank(
+            parse_kineto(source.device, read_bytes(source.device)), host, sources=facts, named_ranks=named
+        )
     elif host is not None:
         trace, found = convert_host(host, sources=facts)
     else:

@@ -11,9 +11,9 @@ from chakra_et.errors import InputError
 from chakra_et.io import list_paths, read_head
 from chakra_et.ir.process_group import MOST_RANKS
 
-__all__ = ["Discovery", "Source", "discover", "kind_of"]
+__all__ = ["HEAD_BYTES", "Discovery", "Source", "discover", "kind_of", "rank_of"]
 
-_HEAD_BYTES = 1 << 16
+HEAD_BYTES = 1 << 16
 _NAMED = re.compile(r"(?<![a-z])(?:rank|worker|host|device|kineto|trace|profile|et|eg)s?[-_. ]?(\d+)", re.IGNORECASE)
 _LAST = re.compile(r"(?:^|[-_. ])(\d{1,5})$")
 _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')
@@ -26,12 +26,14 @@ class Source:
     Attributes:
         host: Execution trace, or None.
         device: Kineto profile, or None.
-        rank: Rank as far as the files' heads and names tell, or None.
+        rank: Rank as far as the profile's head and name tell (the execution trace's, if there is no profile), or None.
+        host_rank: Rank as far as the execution trace's name tells, or None.
     """
 
     host: str | None
     device: str | None
     rank: int | None
+    host_rank: int | None = None
 
     @property
     def name(self) -> str:
@@ -105,14 +107,14 @@ def discover(inputs: Sequence[str | Path]) -> Discovery:
 
 def _look(name: str) -> tuple[str | None, int | None]:
     """Return kind and rank of a file from its head and its name."""
-    head = read_head(name, _HEAD_BYTES)
+    head = read_head(name, HEAD_BYTES)
     if not head.strip():
         raise InputError(f"{name}: expected a profile, got an empty or cut off file; copy it again")
-    return kind_of(head), _rank_of(name, head)
+    return kind_of(head), rank_of(name, head)
 
 
 def _refusal(name: str) -> str:
-    head = read_head(name, _HEAD_BYTES)
+    head = read_head(name, HEAD_BYTES)
     wanted = f"{name}: expected a PyTorch execution trace or a Kineto profile (JSON), got"
     if head[257:262] == b"ustar":
         return f"{wanted} a tar archive; unpack it first"
@@ -127,7 +129,8 @@ def _walk(folder: Path) -> list[str]:
     )
 
 
-def _rank_of(name: str, head: bytes) -> int | None:
+def rank_of(name: str, head: bytes) -> int | None:
+    """Return the rank that a file's head tells, else the one that its name does, else None."""
     inside = _DISTRIBUTED.search(head)
     if inside and int(inside.group(1)) < MOST_RANKS:
         return int(inside.group(1))
@@ -141,7 +144,7 @@ def _rank_of(name: str, head: bytes) -> int | None:
 def _pair(hosts: list[tuple[int | None, str]], devices: list[tuple[int | None, str]]) -> list[Source]:
     if len(hosts) == 1 and len(devices) == 1:
         (host_rank, host), (rank, device) = hosts[0], devices[0]
-        return [Source(host, device, rank if rank is not None else host_rank)]
+        return [Source(host, device, rank if rank is not None else host_rank, host_rank)]
     waiting: dict[int | None, list[str]] = {}
     for rank, name in hosts:
         waiting.setdefault(rank, []).append(name)

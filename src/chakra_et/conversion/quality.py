@@ -27,8 +27,8 @@ class RankQuality:
         device_nodes: Device nodes in the trace.
         linkable: Activities with any runtime event of the same correlation id.
         linked: Activities with a launcher.
-        host_ops_matched: Host operators with times.
-        host_ops: Host operators.
+        host_ops_matched: Operators of the execution trace that the profile has too; 0 without one of the two.
+        host_ops: Operators of the execution trace (of the profile, if there is no execution trace).
         communications: Communication nodes.
         unknown_communications: Those that could not be named.
         start_error_ns: Error of the rebuilt schedule's start times on device nodes, or on all nodes where there are

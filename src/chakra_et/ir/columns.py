@@ -114,7 +114,7 @@ COLUMNS: tuple[Column, ...] = (
         "comm_seq",
         pl.Int64(),
         "",
-        "Position of a communication in its process group (collectives) or peer pair (send, receive).",
+        "Position of a collective in its process group, or of a send or receive among those of its peers and tag.",
         "int64",
     ),
     Column("comm_src", pl.Int64(), "", "Sending rank (global).", "int32"),

@@ -10,12 +10,13 @@ Shape letters: R ranks, C communication nodes.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 
 from chakra_et.ir.columns import SCHEMA
 from chakra_et.ir.enums import CommType, NodeType
-from chakra_et.ir.process_group import ProcessGroup
+from chakra_et.ir.process_group import ProcessGroup, groups_of
 from chakra_et.ir.trace import Trace
 from chakra_et.ir.trace_set import TraceSet
 from chakra_et.passes.align_clocks import estimate_offsets
@@ -33,8 +34,8 @@ class Matching:
 
     Attributes:
         collectives: Collectives, each counted once.
-        complete: Collectives that every member rank in the set took part in.
-        mismatched: Collectives whose participants disagree in type or size.
+        complete: Collectives that every member rank took part in; one whose members are not all in the set is not.
+        mismatched: Communications whose participants disagree in type or size.
         sends: Send nodes.
         receives: Receive nodes.
         paired: Sends that met a receive.
@@ -51,10 +52,10 @@ class Matching:
     clock_offsets_ns: dict[int, int] | None = None
     findings: tuple[str, ...] = ()
 
-    def as_dict(self) -> dict[str, int]:
-        """Return the counts, as in a quality report."""
+    def as_dict(self) -> dict[str, Any]:
+        """Return counts and findings, as in a quality report."""
         names = ("collectives", "complete", "mismatched", "sends", "receives", "paired")
-        return {name: getattr(self, name) for name in names}
+        return {**{name: getattr(self, name) for name in names}, "findings": list(self.findings)}
 
 
 def match_comms(trace_set: TraceSet) -> tuple[TraceSet, Matching]:
@@ -67,8 +68,9 @@ def match_comms(trace_set: TraceSet) -> tuple[TraceSet, Matching]:
         The set with merged process groups and the columns `comm_seq`, `wait_ns` and `transfer_ns`; and what was found.
     """
     groups = merge_groups(trace_set)
-    numbered = trace_set.map(_number)
-    table = _table(numbered)
+    by_group = all(map(_tells_groups, trace_set))
+    numbered = trace_set.map(lambda trace: _number(trace, by_group=by_group))
+    table = _table(numbered, groups)
     if table.height == 0:
         return replace(numbered, process_groups=groups), Matching()
     offsets = estimate_offsets(table)
@@ -101,8 +103,18 @@ def merge_groups(trace_set: TraceSet) -> tuple[ProcessGroup, ...]:
     return tuple(group for (name, ranks), group in merged.items() if ranks or name not in ranked)
 
 
-def _number(trace: Trace) -> Trace:
-    """Set `comm_seq` by start, per group for collectives and per peers and tag for sends and receives."""
+def _tells_groups(trace: Trace) -> bool:
+    """True if every send and receive names its process group."""
+    sent = trace.nodes["type"].is_in([_SEND, _RECV])
+    return not trace.column("pg_name").filter(sent).null_count()
+
+
+def _number(trace: Trace, *, by_group: bool) -> Trace:
+    """Set `comm_seq` by start, per group for collectives and per peers and tag for sends and receives.
+
+    Sends of two groups between the same ranks may go out in another order than they come in: with `by_group`, they are
+    numbered a group after the other, which both ends do alike.
+    """
     nodes = trace.nodes
     if not nodes["type"].is_in([_SEND, _RECV, _COLL]).any():
         return trace
@@ -120,7 +132,7 @@ def _number(trace: Trace) -> Trace:
         nodes.lazy()
         .with_row_index("row")
         .filter(pl.col("type").is_in([_SEND, _RECV, _COLL]))
-        .sort("start_ns", "id")
+        .sort(pl.when(sent & by_group).then(keys["pg_name"]), "start_ns", "id")
         .select("row", comm_seq=pl.int_range(pl.len(), dtype=pl.Int64).over(key))
         .collect()
     )
@@ -132,7 +144,7 @@ def _number(trace: Trace) -> Trace:
     return trace.with_nodes(joined.drop("row"))
 
 
-def _table(trace_set: TraceSet) -> pl.DataFrame:
+def _table(trace_set: TraceSet, groups: tuple[ProcessGroup, ...]) -> pl.DataFrame:
     """Return all communications with a number of their meeting: rows of one meeting are one communication."""
     wanted = ("id", "name", "type", "start_ns", "duration_ns", "pg_name", "comm_seq", "comm_type", "comm_size",
               "comm_src", "comm_dst", "comm_tag", "comm_root")  # fmt: skip
@@ -147,7 +159,8 @@ def _table(trace_set: TraceSet) -> pl.DataFrame:
             nodes[name] if name in nodes.columns else pl.Series(name, [None] * nodes.height, SCHEMA[name])
             for name in wanted
         ]
-        members = {group.name: ",".join(map(str, group.ranks)) for group in trace.process_groups}
+        known = groups_of(rank, (*groups, *trace.process_groups))
+        members = {name: ",".join(map(str, group.ranks)) for name, group in known.items()}
         part = pl.DataFrame(columns).with_columns(
             rank=pl.lit(rank, pl.Int64),
             ready_ns=ready,
@@ -188,37 +201,62 @@ def _with_waits(trace: Trace, table: pl.DataFrame, rank: int) -> Trace:
 
 def _count(table: pl.DataFrame, groups: tuple[ProcessGroup, ...], present: set[int]) -> Matching:
     coll = table.filter(pl.col("type") == _COLL)
-    even = ~pl.col("comm_type").is_in(_UNEVEN).fill_null(False)
     meetings = coll.group_by("meeting").agg(
         pl.col("pg_name", "members", "comm_seq").first(),
         ranks=pl.col("rank").sort(),
         types=pl.col("comm_type").n_unique(),
-        sizes=pl.col("comm_size").filter(even).n_unique(),
+        sizes=pl.col("comm_size").filter(~_uneven()).n_unique(),
     )
-    members = {
-        (group.name, ",".join(map(str, group.ranks))): sorted(set(group.ranks) & present)
-        for group in groups
-        if group.ranks
-    }
+    members = {(group.name, ",".join(map(str, group.ranks))): sorted(group.ranks) for group in groups if group.ranks}
     findings: list[str] = []
+    bad = meetings.filter((pl.col("types") > 1) | (pl.col("sizes") > 1))["meeting"]
+    sides = _sides(coll.filter(pl.col("meeting").is_in(bad.implode())))
+    absent: dict[tuple[str, tuple[int, ...]], int] = {}
     complete = mismatched = 0
     for row in meetings.sort("meeting").iter_rows(named=True):
         wanted = members.get((row["pg_name"], row["members"]), sorted(present))
         where = f"collective {row['comm_seq']} of group {row['pg_name'] or '(unknown)'}"
-        if row["ranks"] == wanted:
-            complete += 1
-        else:
+        lost = tuple(rank for rank in wanted if rank not in row["ranks"])
+        complete += not lost
+        if lost and present.isdisjoint(lost):
+            absent[row["pg_name"], lost] = absent.get((row["pg_name"], lost), 0) + 1
+        elif lost:
             findings.append(f"{where}: expected ranks {wanted}, got {row['ranks']}")
-        if row["types"] > 1 or row["sizes"] > 1:
+        if row["meeting"] in sides:
             mismatched += 1
-            findings.append(f"{where}: ranks {row['ranks']} disagree in type or size")
-    point = table.filter(pl.col("type") != _COLL).group_by("meeting").agg(sides=pl.col("type").n_unique())
+            findings.append(f"{where}: {sides[row['meeting']]}")
+    for (group, lost), count in absent.items():
+        findings.append(f"ranks {list(lost)} of group {group} are not in the set: {count} collectives lack them")
+    point = (
+        table.filter(pl.col("type") != _COLL)
+        .group_by("meeting")
+        .agg(sides=pl.col("type").n_unique(), sizes=pl.col("comm_size").n_unique())
+    )
+    uneven = point.filter(pl.col("sizes") > 1)["meeting"]
+    sides = _sides(table.filter(pl.col("meeting").is_in(uneven.implode())))
+    findings += [f"send and receive differ: {sides[meeting]}" for meeting in uneven.sort()]
     return Matching(
         collectives=meetings.height,
         complete=complete,
-        mismatched=mismatched,
+        mismatched=mismatched + len(uneven),
         sends=table.filter(pl.col("type") == _SEND).height,
         receives=table.filter(pl.col("type") == _RECV).height,
         paired=point.filter(pl.col("sides") == 2).height,
         findings=tuple(findings),
     )
+
+
+def _uneven() -> pl.Expr:
+    return pl.col("comm_type").is_in(_UNEVEN).fill_null(False)
+
+
+def _sides(rows: pl.DataFrame) -> dict[int, str]:
+    """Say what each rank brings to each meeting."""
+    names = {int(kind): kind.name.lower() for kind in CommType}
+    said: dict[int, list[str]] = {}
+    wanted = ("meeting", "rank", "type", "comm_type", "comm_size")
+    for meeting, rank, node, kind, size in rows.sort("rank").select(wanted).iter_rows():
+        what = names.get(kind) or NodeType(node).name.removesuffix("_NODE").lower()
+        amount = f"{size:,} bytes" if size is not None else "unknown size"
+        said.setdefault(meeting, []).append(f"rank {rank} has {what} of {amount}")
+    return {meeting: ", ".join(words) for meeting, words in said.items()}

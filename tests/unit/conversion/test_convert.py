@@ -95,7 +95,11 @@ def test_a_rank_that_fails_takes_no_other_with_it(folder):
     assert result.quality.as_dict()["failed"] == [
         {"source": failure.source, "error": failure.error} for failure in result.failed
     ]
-    assert result.quality.matching.complete == result.quality.matching.collectives
+    matching = result.quality.matching
+    assert (matching.complete, matching.mismatched) == (0, 0)
+    assert matching.findings == (
+        f"ranks [1, 3] of group 0 are not in the set: {matching.collectives} collectives lack them",
+    )
 
 
 def test_when_all_fail_the_first_reason_is_raised(folder):
@@ -157,7 +161,8 @@ def test_traces_and_report_are_written(folder, tmp_path):
         "communications", "unknown_communications", "start_error_ns", "makespan_ns", "window_ns", "gap_ns",
         "inferred_edges", "dropped", "warnings",
     }  # fmt: skip
-    assert set(report["matching"]) == {"collectives", "complete", "mismatched", "sends", "receives", "paired"}
+    counts = {"collectives", "complete", "mismatched", "sends", "receives", "paired"}
+    assert set(report["matching"]) == counts | {"findings"}
     back = read_set([out])
     assert back.ranks == (0, 1, 2, 3)
     assert [len(trace) for trace in back] == [len(trace) for trace in result.traces]

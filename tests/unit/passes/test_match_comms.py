@@ -44,7 +44,8 @@ def test_collectives_meet_by_group_and_position():
     assert columns(traces, 0, "comm_seq", "wait_ns", "transfer_ns") == [(0, 30, 20), (1, 0, 20)]
     assert columns(traces, 1, "comm_seq", "wait_ns", "transfer_ns") == [(0, 0, 20), (1, 10, 20)]
     assert traces.process_groups == (WORLD,)
-    assert found.as_dict() == {"collectives": 2, "complete": 2, "mismatched": 0, "sends": 0, "receives": 0, "paired": 0}
+    counts = {"collectives": 2, "complete": 2, "mismatched": 0, "sends": 0, "receives": 0, "paired": 0}
+    assert found.as_dict() == counts | {"findings": []}
 
 
 def test_positions_are_by_start_not_by_row():
@@ -84,11 +85,11 @@ def test_one_name_may_stand_for_disjoint_groups():
     assert columns(traces, 2, "wait_ns") == [(10,)]
 
 
-def test_a_missing_rank_is_no_failure():
+def test_members_that_are_not_in_the_set_are_told_once():
     group = ProcessGroup("0", (0, 1, 2), 3)
     _, found = match_comms(TraceSet((rank_of(0, coll(0, 5), groups=(group,)), rank_of(2, coll(0, 5), groups=(group,)))))
-    # Those that are in the set all took part.
-    assert (found.collectives, found.complete, found.findings) == (1, 1, ())
+    assert (found.collectives, found.complete, found.mismatched) == (1, 0, 0)
+    assert found.findings == ("ranks [1] of group 0 are not in the set: 1 collectives lack them",)
 
 
 def test_a_member_that_didnt_come_is_a_finding():
@@ -112,7 +113,32 @@ def test_a_member_that_didnt_come_is_a_finding():
 def test_ranks_that_disagree(one, other, mismatched):
     _, found = match_comms(TraceSet((rank_of(0, one), rank_of(1, other))))
     assert (found.complete, found.mismatched) == (1, mismatched)
-    assert any("ranks [0, 1] disagree in type or size" in text for text in found.findings) is bool(mismatched)
+    assert len(found.findings) == mismatched
+    assert all("rank 0 has all_reduce of 64 bytes, rank 1 has all_" in text for text in found.findings)
+
+
+def test_a_send_of_another_size_than_its_receive_is_a_finding():
+    traces = TraceSet((rank_of(0, send(0, 30, 0, 1, size=64)), rank_of(1, recv(10, 20, 0, 1, size=32))))
+    _, found = match_comms(traces)
+    assert (found.paired, found.mismatched) == (1, 1)
+    assert found.findings == (
+        "send and receive differ: rank 0 has comm_send of 64 bytes, rank 1 has comm_recv of 32 bytes",
+    )
+
+
+def test_sends_of_two_groups_meet_in_whatever_order_they_come_in():
+    one, two = (ProcessGroup(name, (0, 1), 2) for name in ("1", "2"))
+    traces, found = match_comms(
+        TraceSet(
+            (
+                rank_of(0, send(0, 5, 0, 1, pg_name="1"), send(10, 5, 0, 1, pg_name="2"), groups=(one, two)),
+                rank_of(1, recv(0, 5, 0, 1, pg_name="2"), recv(10, 5, 0, 1, pg_name="1"), groups=(one, two)),
+            )
+        )
+    )
+    assert found.paired == 2
+    assert columns(traces, 0, "pg_name", "comm_seq") == [("1", 0), ("2", 1)]
+    assert columns(traces, 1, "pg_name", "comm_seq") == [("2", 1), ("1", 0)]
 
 
 def test_sends_meet_receives_by_peers_tag_and_position():
@@ -186,7 +212,8 @@ def test_matching_again_changes_nothing():
 
 def test_sets_without_communications():
     traces, found = match_comms(TraceSet((rank_of(0), rank_of(1))))
-    assert found.as_dict() == dict.fromkeys(("collectives", "complete", "mismatched", "sends", "receives", "paired"), 0)
+    counts = ("collectives", "complete", "mismatched", "sends", "receives", "paired")
+    assert found.as_dict() == dict.fromkeys(counts, 0) | {"findings": []}
     assert traces.process_groups == (WORLD,)
     assert match_comms(TraceSet(()))[1].collectives == 0
 

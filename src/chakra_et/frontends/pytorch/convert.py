@@ -22,7 +22,7 @@ from chakra_et.frontends.pytorch.communication import (
 )
 from chakra_et.frontends.pytorch.data_pairs import flow_pairs, sequence_pairs, tensor_pairs
 from chakra_et.frontends.pytorch.graph import RankGraph, build_rank_graph
-from chakra_et.frontends.pytorch.join import Join, join_hosts
+from chakra_et.frontends.pytorch.join import Join, join_hosts, refuse_other_rank
 from chakra_et.frontends.pytorch.modules import module_paths
 from chakra_et.frontends.pytorch.parse_et import HostTrace
 from chakra_et.frontends.pytorch.parse_kineto import ANNOTATION, KinetoProfile
@@ -42,8 +42,8 @@ class RankFacts:
         device_activities: Device activities in the profile.
         linkable: Those with any runtime event of the same correlation id.
         linked: Those with a launcher.
-        host_ops: Operators of the execution trace (of the profile, if there is none).
-        host_ops_matched: Those of them that are in the trace with times.
+        host_ops: Operators of the execution trace (of the profile, if there is no execution trace).
+        host_ops_matched: Operators of the execution trace that the profile has too; 0 without one of the two.
         communications: Communication nodes.
         unknown_communications: Those that could not be named.
         inferred_edges: Edges that were inferred, not read.
@@ -67,7 +67,11 @@ class RankFacts:
 
 
 def convert_rank(
-    profile: KinetoProfile, host: HostTrace | None, *, sources: tuple[dict[str, Any], ...]
+    profile: KinetoProfile,
+    host: HostTrace | None,
+    *,
+    sources: tuple[dict[str, Any], ...],
+    named_ranks: tuple[int | None, int | None] = (None, None),
 ) -> tuple[Trace, RankFacts]:
     """Convert one rank.
 
@@ -75,6 +79,7 @@ def convert_rank(
         profile: Its Kineto profile.
         host: Its execution trace, or None.
         sources: Facts about the files, for the trace's metadata.
+        named_ranks: Ranks that the names of the execution trace and of the profile tell, None where they don't.
 
     Raises:
         MismatchError: The two files don't belong together.
@@ -94,6 +99,8 @@ def convert_rank(
     modules = module_paths(profile.frames, timeline)
     if modules is not None:
         timeline = replace(timeline, frame=timeline.frame.with_columns(module=modules))
+    if host is not None:
+        refuse_other_rank(host, profile, timeline, named_ranks)
     join = join_hosts(host, profile, timeline) if host is not None else None
     activities = collect_activities(profile, ranges, timeline)
     groups = _known_groups(profile, host)
@@ -258,7 +265,7 @@ def _facts(
         linkable=linkable,
         linked=int(((graph.items.launch_item >= 0) & device).sum()),
         host_ops=join.operators if join is not None else operators,
-        host_ops_matched=join.matched if join is not None else operators,
+        host_ops_matched=join.matched if join is not None else 0,
         communications=len(described),
         unknown_communications=sum(bool(columns.unknown_comm) for columns in described.values()),
         inferred_edges=inferred,

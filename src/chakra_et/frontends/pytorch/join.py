@@ -21,7 +21,7 @@ from chakra_et.frontends.pytorch.parse_et import HostTrace
 from chakra_et.frontends.pytorch.parse_kineto import RUNTIME, KinetoProfile
 from chakra_et.frontends.pytorch.timeline import HostTimeline
 
-__all__ = ["Join", "join_hosts"]
+__all__ = ["Join", "join_hosts", "refuse_other_rank"]
 
 Int = npt.NDArray[np.int64]
 _ENOUGH = 0.5
@@ -49,9 +49,8 @@ def join_hosts(host: HostTrace, profile: KinetoProfile, timeline: HostTimeline) 
     """Join two host sides and check that they belong together.
 
     Raises:
-        MismatchError: The two files plainly come from different runs, or from different ranks.
+        MismatchError: The two files plainly come from different runs.
     """
-    _check_ranks(host, profile)
     nodes = host.nodes.with_row_index("node").filter(~pl.col("name").str.starts_with("[pytorch|profiler|"))
     nodes = nodes.filter(pl.col("name") != "## process_group:init ##", ~pl.col("name").str.contains(HOST_COMM.pattern))
     nodes = nodes.select("node", "name", "rf_id", "tid", "id")
@@ -163,12 +162,32 @@ def _find_aligned(text: bytes, wanted: bytes) -> int:
     return at // 4 if at >= 0 else -1
 
 
-def _check_ranks(host: HostTrace, profile: KinetoProfile) -> None:
-    rank = host_rank(host)
-    if rank is not None and profile.rank is not None and rank != profile.rank:
+def refuse_other_rank(
+    host: HostTrace, profile: KinetoProfile, timeline: HostTimeline, named: tuple[int | None, int | None]
+) -> None:
+    """Refuse an execution trace and a profile of two ranks.
+
+    What the files say about their ranks decides. Where one of them says nothing, their names do, if they are of
+    different processes too: ranks of one program look alike, operator by operator.
+
+    Args:
+        host: Execution trace.
+        profile: Kineto profile.
+        timeline: Host side of the profile.
+        named: Ranks that the names of the two files tell, None where they don't.
+
+    Raises:
+        MismatchError: The files are of different ranks.
+    """
+    told, rank = host_rank(host), profile.rank
+    if told is None or rank is None:
+        pid = host.header.get("pid")
+        if not isinstance(pid, int) or pid in timeline.pids:
+            return
+        told, rank = named[0] if told is None else told, named[1] if rank is None else rank
+    if told is not None and rank is not None and told != rank:
         raise MismatchError(
-            f"{host.path}: expected the execution trace of rank {profile.rank}, like {profile.path}, "
-            f"got rank {rank}'s; "
+            f"{host.path}: expected the execution trace of rank {rank}, like {profile.path}, got rank {told}'s; "
             "pair each rank's files"
         )
 

@@ -1,11 +1,12 @@
 """Operators of an execution trace and of a profile find each other."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from chakra_et.errors import MismatchError
-from chakra_et.frontends.pytorch.join import host_rank, join_hosts
+from chakra_et.frontends.pytorch.join import host_rank, join_hosts, refuse_other_rank
 from chakra_et.frontends.pytorch.parse_et import parse_et
 from chakra_et.frontends.pytorch.parse_kineto import parse_kineto
 from chakra_et.frontends.pytorch.timeline import build_timeline
@@ -19,6 +20,7 @@ def joined(nodes, events, **header):
     found = profile(events, **header)
     timeline = build_timeline(found.host, resolution_ns=found.resolution_ns)
     host = host_trace(nodes)
+    refuse_other_rank(host, found, timeline, (None, None))
     join = join_hosts(host, found, timeline)
     pairs = [
         (timeline.frame["name"][event], host.nodes["name"][row], int(host.nodes["rf_id"][row]), event)
@@ -158,6 +160,23 @@ def test_another_rank_is_refused():
         joined(nodes, events, distributedInfo={"rank": 2})
     assert joined(nodes, events, distributedInfo={"rank": 3})[0].matched == 1
     assert joined(nodes, events)[0].matched == 1
+
+
+@pytest.mark.parametrize(
+    ("names", "pid", "refused"),
+    [((0, 1), 4, True), ((0, 1), 1, False), ((0, 1), None, False), ((0, 0), 4, False), ((None, 1), 4, False)],
+)
+def test_names_and_processes_tell_ranks_apart(names, pid, refused):
+    found = profile([op("aten::mm", 0, 5, rf=5)])
+    timeline = build_timeline(found.host, resolution_ns=found.resolution_ns)
+    host = host_trace([node(5, "aten::mm", rf=5)])
+    host = replace(host, header={**host.header, "pid": pid})
+    assert timeline.pids.tolist() == [1]
+    if refused:
+        with pytest.raises(MismatchError, match=r"expected the execution trace of rank 1, .* got rank 0's"):
+            refuse_other_rank(host, found, timeline, names)
+    else:
+        refuse_other_rank(host, found, timeline, names)
 
 
 @pytest.mark.parametrize("name", list(programs.PROGRAMS))
