@@ -136,12 +136,13 @@ def _number(trace: Trace, *, by_group: bool) -> Trace:
         .select("row", comm_seq=pl.int_range(pl.len(), dtype=pl.Int64).over(key))
         .collect()
     )
-    joined = (
-        nodes.drop("comm_seq", strict=False)
-        .with_row_index("row")
-        .join(rows, on="row", how="left", maintain_order="left")
-    )
-    return trace.with_nodes(joined.drop("row"))
+    return trace.with_nodes(nodes.with_columns(_spread(rows["row"], rows["comm_seq"], nodes.height)))
+
+
+def _spread(rows: pl.Series, values: pl.Series, count: int) -> pl.Series:
+    """Return a column of `count` rows with the values at their rows, null elsewhere."""
+    column: pl.Series = pl.Series(values.name, [None], values.dtype).new_from_index(0, count).scatter(rows, values)
+    return column
 
 
 def _table(trace_set: TraceSet, groups: tuple[ProcessGroup, ...]) -> pl.DataFrame:
@@ -194,9 +195,12 @@ def _ready(trace: Trace, nodes: pl.DataFrame) -> pl.Series:
 
 
 def _with_waits(trace: Trace, table: pl.DataFrame, rank: int) -> Trace:
-    rows = table.filter(pl.col("rank") == rank).select("id", "wait_ns", "transfer_ns")
-    nodes = trace.nodes.drop("wait_ns", "transfer_ns", strict=False)
-    return trace.with_nodes(nodes.join(rows, on="id", how="left", maintain_order="left")) if rows.height else trace
+    found = table.filter(pl.col("rank") == rank).select("id", "wait_ns", "transfer_ns")
+    if not found.height:
+        return trace
+    rows = trace.nodes.select("id").with_row_index("row").join(found, on="id", how="inner")
+    columns = [_spread(rows["row"], rows[name], len(trace)) for name in ("wait_ns", "transfer_ns")]
+    return trace.with_nodes(trace.nodes.with_columns(columns))
 
 
 def _count(table: pl.DataFrame, groups: tuple[ProcessGroup, ...], present: set[int]) -> Matching:

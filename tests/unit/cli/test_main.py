@@ -220,3 +220,13 @@ def test_module_is_the_command():
     done = subprocess.run([sys.executable, "-m", "chakra_et.cli", "--help"], capture_output=True, text=True)
     assert done.returncode == 0
     assert done.stdout.startswith("usage: chakra ")
+
+
+def test_the_users_own_allocator_settings_are_kept(monkeypatch, tmp_path):
+    name, ours = cli.ALLOCATOR
+    monkeypatch.setenv(name, "dirty_decay_ms:7")
+    assert cli.main(["info", str(tmp_path / "none.et")]) == 1
+    assert os.environ[name] == "dirty_decay_ms:7"
+    monkeypatch.delenv(name)
+    assert cli.main(["info", str(tmp_path / "none.et")]) == 1
+    assert os.environ[name] == ours

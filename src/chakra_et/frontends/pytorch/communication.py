@@ -35,7 +35,6 @@ class CommSource:
         annotation: Name of the ``nccl:*`` or ``gloo:*`` annotation around the launch, else of the operator there.
         dims: Its ``Input Dims`` (JSON).
         types: Its ``Input type`` (JSON).
-        worker: Worker thread of a host communication, -1 else.
     """
 
     name: str
@@ -44,12 +43,28 @@ class CommSource:
     annotation: str = ""
     dims: str = ""
     types: str = ""
-    worker: int = -1
 
 
 @dataclass(slots=True)
 class CommColumns:
-    """Columns of one communication node; None where unknown."""
+    """Columns of one communication node; None where unknown.
+
+    Attributes:
+        type: Collective, send or receive.
+        comm_type: Kind of the collective (`CommType`).
+        comm_size: Payload, bytes.
+        comm_dtype: Type of an element, as the profile names it.
+        pg_name: Name of the process group.
+        comm_src: Global rank that sends.
+        comm_dst: Global rank that receives.
+        comm_tag: Tag of a send or a receive.
+        comm_root: Global rank of the root.
+        in_split_sizes: Elements for each rank (JSON).
+        out_split_sizes: Elements from each rank (JSON).
+        unknown_comm: True if the kind of communication could not be told.
+        group_size: Ranks in the group, 0 if unknown.
+        seen_group: The process group that this communication itself describes.
+    """
 
     type: NodeType = NodeType.COMM_COLL_NODE
     comm_type: int | None = None

@@ -50,6 +50,7 @@ class RankFacts:
         window_ns: Length of the measured window.
         dropped: What was left out, in words.
         warnings: What was guessed or repaired, in words.
+        details: How the files were joined (``join``), and `RankGraph.counts`.
     """
 
     device_activities: int = 0
@@ -157,22 +158,14 @@ def _describe_all(
     described: dict[int, CommColumns] = {}
     names, shapes, kinds = (timeline.frame[column] for column in ("name", "dims", "types"))
     wanted = ("name", "collective", "dtype", "in_elements", "out_elements", "group_size", "in_split", "out_split",
-              "pg_name", "pg_desc", "pg_ranks", "src_rank", "dst_rank", "root_rank", "dims", "types",
-              "worker")  # fmt: skip
+              "pg_name", "pg_desc", "pg_ranks", "src_rank", "dst_rank", "root_rank", "dims", "types")  # fmt: skip
     frame = activities.frame.select(name for name in wanted if name in activities.frame.columns)
     for row, kernel in zip(rows.tolist(), frame[rows].iter_rows(named=True), strict=True):
         launcher = int(activities.launcher[row])
         if activities.kind[row] == HOST_COMMUNICATION:
             record = _c10d_record(timeline, launcher, join, host, kernel)
-            source = CommSource(
-                kernel["name"],
-                {},
-                record,
-                kernel["name"],
-                kernel["dims"] or "",
-                kernel["types"] or "",
-                kernel["worker"],
-            )
+            name = kernel["name"]
+            source = CommSource(name, {}, record, name, kernel["dims"] or "", kernel["types"] or "")
             is_async[row] = record is None or record.is_async is not False
         else:
             record, annotation = _around(timeline, launcher, names, join, records)

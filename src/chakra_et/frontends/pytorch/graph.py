@@ -63,7 +63,6 @@ class RankGraph:
         gaps: Gap nodes before activities.
         edges: The edges.
         window: Start and end of the measured window, ns.
-        latencies: Typical latencies, of devices and of host communications.
         counts: What was snapped, contradicted, not found.
     """
 
@@ -72,7 +71,6 @@ class RankGraph:
     gaps: Gaps
     edges: EdgeBuffer
     window: tuple[int, int]
-    latencies: dict[str, Latencies] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
 
@@ -127,7 +125,7 @@ def build_rank_graph(
         "communications_without_wait": unseen,
         "queue_length": queue_length,
     }
-    return RankGraph(items, end, gaps, edges, window, latencies, counts)
+    return RankGraph(items, end, gaps, edges, window, counts)
 
 
 def _follow_ends(count: int, lane_preds: tuple[Int, Int], waits: StreamWaits, end: Int) -> Int:
