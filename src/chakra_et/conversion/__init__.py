@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chakra_et.conversion.convert import ConversionResult, ConvertOptions, Failure, convert, convert_to
-from chakra_et.conversion.quality import Quality, RankQuality
+from chakra_et.conversion.convert import ConversionResult, ConvertOptions, convert, convert_to
+from chakra_et.conversion.quality import Failure, Quality, RankQuality
 
 __all__ = ["ConversionResult", "ConvertOptions", "Failure", "Quality", "RankQuality", "convert", "convert_to"]

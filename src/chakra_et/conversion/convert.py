@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from chakra_et.conversion.discover import HEAD_BYTES, Discovery, Source, discover, kind_of, rank_of
-from chakra_et.conversion.quality import Quality, RankQuality, measure_rank
+from chakra_et.conversion.quality import Failure, Quality, RankQuality, measure_rank
 from chakra_et.errors import ChakraError, InputError
 from chakra_et.frontends.pytorch.convert import convert_rank
 from chakra_et.frontends.pytorch.convert_host import convert_host
@@ -22,7 +22,7 @@ from chakra_et.ir.trace_set import TraceSet
 from chakra_et.passes.fuse import fuse
 from chakra_et.passes.match_comms import Matching, match_comms
 
-__all__ = ["ConversionResult", "ConvertOptions", "Failure", "convert", "convert_to"]
+__all__ = ["ConversionResult", "ConvertOptions", "convert", "convert_to"]
 
 Progress = Callable[[str, int, int], None]
 Detail = Literal["op", "launch", "device"]
@@ -45,19 +45,6 @@ class ConvertOptions:
     detail: Detail = "op"
     jobs: int = 0
     match: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A rank that could not be converted.
-
-    Attributes:
-        source: Its files.
-        error: Why, in one line.
-    """
-
-    source: str
-    error: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +115,7 @@ def convert(
         ranks=tuple(_with_clock(part.quality, matching) for part in done),
         groups=traces.process_groups or _groups(traces),
         matching=matching,
-        failed=tuple((failure.source, failure.error) for failure in failures),
+        failed=tuple(failures),
     )
     return ConversionResult(traces, quality, tuple(failures), tuple(found.left_out))
 

@@ -11,7 +11,7 @@ from chakra_et.ir.trace import Trace
 from chakra_et.passes.match_comms import Matching
 from chakra_et.passes.reconstruct import Reconstruction, reconstruct
 
-__all__ = ["Quality", "RankQuality", "measure_rank"]
+__all__ = ["Failure", "Quality", "RankQuality", "measure_rank"]
 
 _EXACT_NS = 1000
 
@@ -66,6 +66,19 @@ class RankQuality:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """A rank that could not be converted.
+
+    Attributes:
+        source: Its files.
+        error: Why, in one line.
+    """
+
+    source: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Quality:
     """Quality of a conversion.
 
@@ -73,13 +86,13 @@ class Quality:
         ranks: One entry a rank.
         groups: Process groups of all ranks.
         matching: What matching across ranks found.
-        failed: (source, error) of what could not be converted.
+        failed: What could not be converted.
     """
 
     ranks: tuple[RankQuality, ...] = ()
     groups: tuple[ProcessGroup, ...] = ()
     matching: Matching = field(default_factory=Matching)
-    failed: tuple[tuple[str, str], ...] = ()
+    failed: tuple[Failure, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the content of ``quality.json``."""
@@ -87,7 +100,7 @@ class Quality:
             "ranks": [rank.as_dict() for rank in self.ranks],
             "groups": [group.as_dict() for group in self.groups],
             "matching": self.matching.as_dict(),
-            "failed": [{"source": source, "error": error} for source, error in self.failed],
+            "failed": [{"source": failure.source, "error": failure.error} for failure in self.failed],
         }
 
 
