@@ -208,8 +208,8 @@ def _count(table: pl.DataFrame, groups: tuple[ProcessGroup, ...], present: set[i
     meetings = coll.group_by("meeting").agg(
         pl.col("pg_name", "members", "comm_seq").first(),
         ranks=pl.col("rank").sort(),
-        types=pl.col("comm_type").n_unique(),
-        sizes=pl.col("comm_size").filter(~_uneven()).n_unique(),
+        types=pl.col("comm_type").drop_nulls().n_unique(),
+        sizes=pl.col("comm_size").filter(~_uneven()).drop_nulls().n_unique(),
     )
     members = {(group.name, ",".join(map(str, group.ranks))): sorted(group.ranks) for group in groups if group.ranks}
     findings: list[str] = []
@@ -234,11 +234,13 @@ def _count(table: pl.DataFrame, groups: tuple[ProcessGroup, ...], present: set[i
     point = (
         table.filter(pl.col("type") != _COLL)
         .group_by("meeting")
-        .agg(sides=pl.col("type").n_unique(), sizes=pl.col("comm_size").n_unique())
+        .agg(sides=pl.col("type").n_unique(), sizes=pl.col("comm_size").drop_nulls().n_unique())
     )
     uneven = point.filter(pl.col("sizes") > 1)["meeting"]
     sides = _sides(table.filter(pl.col("meeting").is_in(uneven.implode())))
     findings += [f"send and receive differ: {sides[meeting]}" for meeting in uneven.sort()]
+    alone = table.filter(pl.col("meeting").is_in(point.filter(pl.col("sides") < 2)["meeting"].implode()))
+    findings += _lonely(alone, present)
     return Matching(
         collectives=meetings.height,
         complete=complete,
@@ -248,6 +250,18 @@ def _count(table: pl.DataFrame, groups: tuple[ProcessGroup, ...], present: set[i
         paired=point.filter(pl.col("sides") == 2).height,
         findings=tuple(findings),
     )
+
+
+def _lonely(alone: pl.DataFrame, present: set[int]) -> list[str]:
+    """Say how many sends met no receive, and how many receives no send, between two ranks."""
+    words = []
+    between = alone.group_by("type", "comm_src", "comm_dst").len().sort("type", "comm_src", "comm_dst")
+    for node, source, target, count in between.iter_rows():
+        what, other = ("sends", "receive") if node == _SEND else ("receives", "send")
+        text = f"{count} {what} from rank {source} to rank {target} met no {other}"
+        absent = [rank for rank in (source, target) if rank is not None and rank not in present]
+        words.append(f"{text}: rank {absent[0]} is not in the set" if absent else text)
+    return words
 
 
 def _uneven() -> pl.Expr:

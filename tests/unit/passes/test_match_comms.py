@@ -126,6 +126,12 @@ def test_a_send_of_another_size_than_its_receive_is_a_finding():
     )
 
 
+def test_an_unknown_size_is_no_disagreement():
+    traces = TraceSet((rank_of(0, send(0, 30, 0, 1, size=None)), rank_of(1, recv(10, 20, 0, 1, size=32))))
+    assert match_comms(traces)[1].mismatched == 0
+    assert match_comms(TraceSet((rank_of(0, coll(0, 5, size=None)), rank_of(1, coll(0, 5)))))[1].mismatched == 0
+
+
 def test_sends_of_two_groups_meet_in_whatever_order_they_come_in():
     one, two = (ProcessGroup(name, (0, 1), 2) for name in ("1", "2"))
     traces, found = match_comms(
@@ -156,9 +162,13 @@ def test_sends_meet_receives_by_peers_tag_and_position():
 
 
 def test_unpaired_sends_have_no_wait():
-    traces, found = match_comms(TraceSet((rank_of(0, send(0, 30, 0, 1)), rank_of(1))))
-    assert (found.sends, found.receives, found.paired) == (1, 0, 0)
-    assert columns(traces, 0, "comm_seq", "wait_ns", "transfer_ns") == [(0, None, None)]
+    traces, found = match_comms(TraceSet((rank_of(0, send(0, 30, 0, 1), recv(40, 5, 3, 0)), rank_of(1))))
+    assert (found.sends, found.receives, found.paired) == (1, 1, 0)
+    assert found.findings == (
+        "1 sends from rank 0 to rank 1 met no receive",
+        "1 receives from rank 3 to rank 0 met no send: rank 3 is not in the set",
+    )
+    assert columns(traces, 0, "comm_seq", "wait_ns", "transfer_ns") == [(0, None, None)] * 2
 
 
 def test_a_wait_is_no_longer_than_its_communication():
