@@ -230,12 +230,16 @@ def _convert_all(
 
 
 def _ranked(part: _Part, source: Source, taken: dict[int, str]) -> _Part:
-    """Give a trace whose files don't tell their rank the one that the file name tells, else the next free one."""
+    """Give a trace whose files don't tell their rank the one of the file's name, if its groups can hold it.
+
+    Else it gets the next free one.
+    """
     if part.trace.rank is not None:
         return part
     rank = source.rank
     where = "the file's name"
-    if rank is None or rank in taken:
+    members = {member for group in part.trace.process_groups for member in group.ranks}
+    if rank is None or rank in taken or (members and rank not in members):
         rank = next(number for number in range(len(taken) + 1) if number not in taken)
         where = "the next free one"
     trace = replace(part.trace, metadata=replace(part.trace.metadata, rank=rank))

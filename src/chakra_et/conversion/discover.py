@@ -16,7 +16,7 @@ __all__ = ["HEAD_BYTES", "Discovery", "Source", "discover", "kind_of", "rank_of"
 HEAD_BYTES = 1 << 16
 _NAMED = re.compile(r"(?<![a-z])(?:rank|worker|host|device|kineto|trace|profile|et|eg)s?[-_. ]?(\d+)", re.IGNORECASE)
 _LAST = re.compile(r"(?:^|[-_. ])(\d{1,5})$")
-_DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)')
+_DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)(?![\d.eE])')
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,6 +127,18 @@ def test_ranks_come_from_names_where_the_files_dont_tell(folder):
     assert notes == [f"the profile doesn't tell its rank; took {rank} (the file's name)" for rank in range(4)]
 
 
+def test_a_rank_that_the_groups_dont_hold_is_not_taken_from_the_name(done, tmp_path):
+    profile = done.profile(0)
+    profile["distributedInfo"]["rank"] = 1.5
+    path = tmp_path / "rank-7.json"
+    path.write_text(json.dumps(profile))
+    result = convert(device=path)
+    assert result.traces.ranks == (0,)
+    assert "the profile doesn't tell its rank; took 0 (the next free one)" in result.quality.ranks[0].warnings
+    path.rename(tmp_path / "rank-2.json")
+    assert convert(device=tmp_path / "rank-2.json").traces.ranks == (2,)
+
+
 def test_without_any_number_the_next_free_rank_is_taken(folder):
     for rank, name in enumerate(("delta", "alpha", "charlie")):
         strip(folder / f"rank-{rank}.json", "distributedInfo")

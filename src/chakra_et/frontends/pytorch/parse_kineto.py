@@ -158,7 +158,7 @@ def _integer(value: Any) -> int | None:
 
 def _ranks(value: Any) -> int | None:
     """Return a rank or a number of ranks, None if it can't be one."""
-    number = _integer(value)
+    number = None if isinstance(value, float) and not value.is_integer() else _integer(value)
     return number if number is not None and 0 <= number < MOST_RANKS else None
 
 
