@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from chakra_et.conversion.discover import HEAD_BYTES, Discovery, Source, discover, kind_of, rank_of
 from chakra_et.conversion.quality import Failure, Quality, RankQuality, measure_rank
@@ -20,7 +20,7 @@ from chakra_et.io import read_bytes, read_head, refuse_existing, refuse_no_folde
 from chakra_et.ir.trace import Trace
 from chakra_et.ir.trace_set import TraceSet
 from chakra_et.passes.fuse import fuse
-from chakra_et.passes.match_comms import Matching, match_comms
+from chakra_et.passes.match_comms import Matching, match_comms, merge_groups
 
 __all__ = ["ConversionResult", "ConvertOptions", "convert", "convert_to"]
 
@@ -113,7 +113,7 @@ def convert(
         traces, matching = match_comms(traces)
     quality = Quality(
         ranks=tuple(_with_clock(part.quality, matching) for part in done),
-        groups=traces.process_groups or _groups(traces),
+        groups=traces.process_groups or merge_groups(traces),
         matching=matching,
         failed=tuple(failures),
     )
@@ -195,10 +195,6 @@ def _explicit(host: str | Path | None, device: str | Path | None) -> Source:
         rank=rank,
         host_rank=ranks.get("host"),
     )
-
-
-def _groups(traces: TraceSet) -> tuple[Any, ...]:
-    return tuple({(group.name, group.ranks): group for trace in traces for group in trace.process_groups}.values())
 
 
 def _convert_all(
