@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         MismatchError,
         MissingExtraError,
         OutputError,
+        SimulationError,
         TraceError,
     )
     from chakra_et.io import read_set as load
@@ -78,6 +79,7 @@ _EXPORTS: dict[str, str] = {
     "Quality": "chakra_et.conversion",
     "RankQuality": "chakra_et.conversion",
     "Reconstruction": "chakra_et.passes.reconstruct",
+    "SimulationError": "chakra_et.errors",
     "Trace": "chakra_et.ir",
     "TraceBuilder": "chakra_et.ir",
     "TraceError": "chakra_et.errors",
@@ -123,6 +125,7 @@ __all__ = [
     "Quality",
     "RankQuality",
     "Reconstruction",
+    "SimulationError",
     "Trace",
     "TraceBuilder",
     "TraceError",

@@ -1,0 +1,1 @@
+"""Networks: what a communication costs, and which links it shares with others."""
