@@ -29,7 +29,7 @@ class RankTimes:
         finish_ns: End of its last node.
         compute_ns: Time in which it computes on the device (on a rank without one: on the host).
         communication_ns: Time in which at least one of its communications runs.
-        exposed_communication_ns: Communication without compute beside it; by ASTRA-sim's rules, any time without compute.
+        exposed_communication_ns: Communication without compute beside it (ASTRA-sim: any time without compute).
     """
 
     rank: int
