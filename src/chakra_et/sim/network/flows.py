@@ -2,7 +2,8 @@
 
 A communication that all its participants have reached first spends its latency, in which it uses no bandwidth. Then it
 is fluid: with a speed of x (share of the whole per ns), it takes x times its bytes from each of its links. Speeds of
-communications that run at the same time are max-min fair: no link carries more than its capacity, and none of them
+communications that run at the same time are fair (`chakra_et._jit.fair`): no link carries more than its capacity, and
+each link gives equal bandwidth to those that it holds back. Between messages that is max-min fairness: none of them
 could be faster without another one, which is no faster, becoming slower. It ends when its share has reached 1.
 
 Shape letters: C communications, K loads, L links.
