@@ -1,7 +1,20 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chakra_et.errors import InputError
-from chakra_et.units import format_bytes, format_count, format_ns, format_share, parse_ns
+from chakra_et.units import (
+    format_bytes,
+    format_count,
+    format_exactly,
+    format_ns,
+    format_share,
+    parse_bandwidth,
+    parse_bytes,
+    parse_flop_rate,
+    parse_latency_ns,
+    parse_ns,
+)
 
 
 @pytest.mark.parametrize(
@@ -38,3 +51,69 @@ def test_parse_ns(text, value_ns):
 def test_parse_ns_refuses(text):
     with pytest.raises(InputError, match="expected a time such as 12ms"):
         parse_ns(text)
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "value"),
+    [
+        (parse_bytes, "0", 0),
+        (parse_bytes, "512", 512),
+        (parse_bytes, "512B", 512),
+        (parse_bytes, "80GB", 80_000_000_000),
+        (parse_bytes, "16 GiB", 16 << 30),
+        (parse_bytes, "1.5KiB", 1536),
+        (parse_bandwidth, "450", 450e9),
+        (parse_bandwidth, "450GB/s", 450e9),
+        (parse_bandwidth, "0.1GB/s", 1e8),
+        (parse_bandwidth, "1GiB/s", float(1 << 30)),
+        (parse_bandwidth, "3.35TB/s", 3.35e12),
+        (parse_bandwidth, "400Gb/s", 50e9),
+        (parse_bandwidth, "1kb/s", 125.0),
+        (parse_flop_rate, "989.4TFLOP/s", 989.4e12),
+        (parse_flop_rate, "2.5 PFLOP/s", 2.5e15),
+        (parse_flop_rate, "1000", 1000.0),
+        (parse_latency_ns, "600", 600.0),
+        (parse_latency_ns, "936.25ns", 936.25),
+        (parse_latency_ns, "2.7us", 2700.0),
+    ],
+)
+def test_quantities(parse, text, value):
+    assert parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (parse_bytes, "80gb"),
+        (parse_bytes, "80GB/s"),
+        (parse_bandwidth, "450GB"),
+        (parse_bandwidth, "-1GB/s"),
+        (parse_bandwidth, "inf"),
+        (parse_bandwidth, "1e3GB/s"),
+        (parse_bandwidth, "450gbps"),
+        (parse_flop_rate, "989TFLOPS"),
+        (parse_latency_ns, "-1us"),
+        (parse_latency_ns, ""),
+    ],
+)
+def test_quantities_refused(parse, text):
+    with pytest.raises(InputError, match=f"expected a .* such as .*, got '{text}'; units are "):
+        parse(text)
+
+
+@given(st.floats(min_value=0, max_value=1e18))
+def test_exact_formatting_parses_back(value):
+    assert parse_bandwidth(format_exactly(value, "GB/s")) == value
+    assert parse_flop_rate(format_exactly(value, "TFLOP/s")) == value
+    assert parse_latency_ns(format_exactly(value, "us")) == value
+
+
+@given(st.integers(min_value=0, max_value=2**60))
+def test_exact_sizes_parse_back(value):
+    assert parse_bytes(format_exactly(value, "GB")) == value
+
+
+def test_exact_formatting_is_short():
+    assert format_exactly(3.35e12, "TB/s") == "3.35TB/s"
+    assert format_exactly(80_000_000_000, "GB") == "80GB"
+    assert format_exactly(80.9 * 2**30, "GiB/s") == "80.9GiB/s"
