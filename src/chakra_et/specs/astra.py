@@ -18,7 +18,15 @@ from chakra_et.errors import FormatError, InputError
 from chakra_et.specs._fields import MOST_INTEGER, Fields, shown
 from chakra_et.specs._files import first_line, read_text, write_texts
 
-__all__ = ["ALGORITHMS", "MEMORY_TYPES", "TOPOLOGIES", "AstraConfig", "read_astra_config", "write_astra_config"]
+__all__ = [
+    "ALGORITHMS",
+    "MEMORY_TYPES",
+    "TOPOLOGIES",
+    "AstraConfig",
+    "read_astra_config",
+    "read_per_node_custom",
+    "write_astra_config",
+]
 
 TOPOLOGIES = ("Ring", "FullyConnected", "Switch")
 MEMORY_TYPES = (
@@ -169,6 +177,41 @@ def read_astra_config(
     if groups is not None and "empty" not in Path(groups).name:
         texts["groups"] = read_text(groups)
     return _parse(texts, places, Path.cwd() if folder is None else Path(folder))
+
+
+def read_per_node_custom(config: AstraConfig) -> dict[int, str]:
+    """Read the file that `per_node_custom` names: which nodes run custom collectives, whatever their type.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        Node id -> prefix of the traces, as the file has it; empty where no file is named.
+
+    Raises:
+        InputError: The file isn't there, or holds anything but node ids and prefixes.
+        FormatError: It isn't YAML.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> _ = (folder / "pernode.yml").write_text("2: algo")
+        >>> config = AstraConfig(("Ring",), (4,), (50.0,), (500.0,), per_node_custom="pernode.yml", folder=folder)
+        >>> read_per_node_custom(config)
+        {2: 'algo'}
+    """
+    if config.per_node_custom is None:
+        return {}
+    path = config.resolve(config.per_node_custom)
+    entries = _load_yaml(read_text(path), str(path))
+    if not isinstance(entries, dict):
+        raise FormatError(f"{path}: expected node ids with prefixes, got {shown(entries)}; check the file")
+    for node, prefix in entries.items():
+        if isinstance(node, bool) or not isinstance(node, int) or node < 0:
+            raise InputError(f"{path}: expected node ids, got {shown(node)}; check the file")
+        if not isinstance(prefix, str) or not prefix:
+            raise InputError(f"{path}: {node}: expected the prefix of traces, got {shown(prefix)}; check the file")
+    return dict(entries)
 
 
 def write_astra_config(config: AstraConfig, folder: str | Path, *, force: bool = False) -> list[Path]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chakra_et.errors import FormatError, InputError, OutputError
-from chakra_et.specs.astra import AstraConfig, read_astra_config, write_astra_config
+from chakra_et.specs.astra import AstraConfig, read_astra_config, read_per_node_custom, write_astra_config
 from tests.conftest import ROOT
 
 ORACLE = ROOT.parent / "shared" / "oracle" / "astra-sim"
@@ -261,6 +261,28 @@ def test_unreadable_files(tmp_path):
         read_astra_config(tmp_path / "network.yml", tmp_path / "system.json")
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- algo", "expected node ids with prefixes, got ['algo']"),
+        ("x: algo", "expected node ids, got 'x'"),
+        ("-1: algo", "expected node ids, got -1"),
+        ("2: 3", "2: expected the prefix of traces, got 3"),
+        ("2: [", "expected YAML, got an error"),
+    ],
+)
+def test_wrong_custom_collectives(text, message, tmp_path):
+    path = tmp_path / "pernode.yml"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_per_node_custom(replace(PLAIN, per_node_custom="pernode.yml", folder=tmp_path))
+    assert str(caught.value).startswith(f"{path}: {message}")
+
+
+def test_no_custom_collectives():
+    assert read_per_node_custom(PLAIN) == {}
+
+
 @pytest.mark.skipif(not ORACLE.is_dir(), reason=f"{ORACLE} isn't there")
 def test_every_recorded_case(tmp_path):
     folders = sorted(path.parent for path in ORACLE.glob("*/network.yml"))
@@ -272,5 +294,5 @@ def test_every_recorded_case(tmp_path):
         assert config.npus == json.loads((folder / "expected.json").read_text())["npus"], folder
         assert set(config.ignored) <= {"boost-mode"}
         assert read_astra_config(*write_astra_config(config, tmp_path / folder.name)) == config
-        if config.per_node_custom is not None:
-            assert config.resolve(config.per_node_custom).is_file()
+        prefixes = {config.all_reduce_custom, *read_per_node_custom(config).values()} - {None}
+        assert all(config.resolve(f"{prefix}.0.et").is_file() for prefix in prefixes)
