@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from chakra_et.reports.perfetto import export_perfetto
     from chakra_et.sample import sample_folder
     from chakra_et.sim.astra_sim import export_astra_sim
+    from chakra_et.specs import System, load_system
     from chakra_et.validation import Finding, ValidationReport, validate
 
 __version__ = "0.1.0"
@@ -80,6 +81,7 @@ _EXPORTS: dict[str, str] = {
     "RankQuality": "chakra_et.conversion",
     "Reconstruction": "chakra_et.passes.reconstruct",
     "SimulationError": "chakra_et.errors",
+    "System": "chakra_et.specs",
     "Trace": "chakra_et.ir",
     "TraceBuilder": "chakra_et.ir",
     "TraceError": "chakra_et.errors",
@@ -94,6 +96,7 @@ _EXPORTS: dict[str, str] = {
     "export_perfetto": "chakra_et.reports.perfetto",
     "fuse": "chakra_et.passes.fuse",
     "load": "chakra_et.io:read_set",
+    "load_system": "chakra_et.specs",
     "match_comms": "chakra_et.passes.match_comms",
     "reconstruct": "chakra_et.passes.reconstruct",
     "repair": "chakra_et.passes.repair",
@@ -126,6 +129,7 @@ __all__ = [
     "RankQuality",
     "Reconstruction",
     "SimulationError",
+    "System",
     "Trace",
     "TraceBuilder",
     "TraceError",
@@ -141,6 +145,7 @@ __all__ = [
     "export_perfetto",
     "fuse",
     "load",
+    "load_system",
     "match_comms",
     "reconstruct",
     "repair",

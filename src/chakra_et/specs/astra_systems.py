@@ -78,17 +78,11 @@ def system_to_astra(
         >>> config.topology, config.npus_count
         (('Switch', 'Switch'), (8, 4))
     """
-    sizes = system.sizes(world_size)
-    if world_size < 2 or math.prod(sizes) != world_size:
-        raise InputError(
-            f"system {system.name}: expected a job of two ranks or more that leaves no place idle in ASTRA-sim, "
-            f"got {world_size:,} ranks in {' x '.join(map(str, sizes))} places; choose another number"
-        )
+    used = _used_dimensions(system, world_size)
     if system.device.memory_bytes_per_s is None:
         raise InputError(
             f"system {system.name}: expected device.memory_bandwidth, which ASTRA-sim divides by, got none; add it"
         )
-    used = [(dimension, size) for dimension, size in zip(system.dimensions, sizes, strict=True) if size > 1]
     delay = min(endpoint_delay, *(math.floor(dimension.latency_ns) for dimension, _ in used))
     if delay < 1:
         raise InputError(
@@ -116,3 +110,14 @@ def system_to_astra(
         peak_perf=system.device.peak(dtype) / 1e12 if system.device.peak_flop_per_s else 0.0,
         scheduling_policy="LIFO",
     )
+
+
+def _used_dimensions(system: System, world_size: int) -> list[tuple[Dimension, int]]:
+    """Return the dimensions along which a job has several ranks, with their number."""
+    sizes = system.sizes(world_size)
+    if world_size < 2 or math.prod(sizes) != world_size:
+        raise InputError(
+            f"system {system.name}: expected a job of two ranks or more that leaves no place idle in ASTRA-sim, "
+            f"got {world_size:,} ranks in {' x '.join(map(str, sizes))} places; choose another number"
+        )
+    return [(dimension, size) for dimension, size in zip(system.dimensions, sizes, strict=True) if size > 1]
