@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Iterable
 
 from chakra_et.errors import FormatError, InputError
@@ -11,6 +12,10 @@ __all__ = ["MOST_INTEGER", "Fields", "shown"]
 
 MOST_INTEGER = 2**31 - 1
 _MOST_SHOWN = 60
+_SHORT = reprlib.Repr()  # a few lines of YAML with references can stand for a value too large to print
+_SHORT.maxlevel = 3
+_SHORT.maxlist = _SHORT.maxdict = 8
+_SHORT.maxstring = _SHORT.maxother = _MOST_SHOWN
 
 
 def shown(value: object) -> str:
@@ -20,7 +25,7 @@ def shown(value: object) -> str:
         >>> shown("x"), shown(None), shown([1.5])
         ("'x'", 'null', '[1.5]')
     """
-    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else repr(value)
+    text = "null" if value is None else str(value).lower() if isinstance(value, bool) else _SHORT.repr(value)
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
 
 

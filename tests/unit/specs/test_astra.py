@@ -251,6 +251,13 @@ def test_wrong_groups(values, message, tmp_path):
     assert str(caught.value).startswith(f"{tmp_path / 'comm_group.json'}: {message}")
 
 
+def test_a_value_too_large_to_print(tmp_path):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 20)]
+    with pytest.raises(InputError, match=r"topology: expected a list of texts, got \[\[\["):
+        read(tmp_path, network="\n".join([*lines, "topology: *a19"]))
+
+
 def test_unreadable_files(tmp_path):
     with pytest.raises(InputError, match=r"network\.yml: expected a file, got nothing of that name"):
         read_astra_config(tmp_path / "network.yml", tmp_path / "system.json")
