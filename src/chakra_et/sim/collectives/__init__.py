@@ -1,0 +1,1 @@
+"""Algorithms of collectives: latency and loads on links."""
