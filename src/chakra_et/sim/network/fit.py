@@ -18,9 +18,9 @@ LATENCY_AND_TRANSFER, TRANSFER, LATENCY, BOTH_ALIKE = "latency and transfer", "t
 METHODS = (LATENCY_AND_TRANSFER, TRANSFER, LATENCY, BOTH_ALIKE)
 
 # Samples, and ratio of the largest to the smallest transfer per latency, from which on two factors can be told apart.
-_SAMPLES, _SPREAD = 4, 4.0
-# Huber's weights: residuals beyond this many standard deviations count less (95 % efficiency for normal errors).
-_TUNING = 1.345
+_SAMPLES, _SPREAD = 3, 4.0
+# Residuals beyond this many standard deviations count less: nearly least absolute residuals, since delays only add.
+_TUNING = 0.5
 _ROUNDS = 50
 
 
@@ -47,10 +47,10 @@ class Fit:
 def fit_factors(measured: Float, latency: Float, transfer: Float) -> Fit:
     """Fit a model's times to measured ones.
 
-    Relative errors count, so that short communications matter as much as long ones, and outliers count less (iterated
-    least squares with Huber's weights: Holland and Welsch, "Robust regression using iteratively reweighted
-    least-squares", Commun. Stat. A6, 1977). Factors are never negative. Samples that can't tell latency from transfer,
-    because there are too few or because they are too equal, get one factor.
+    Ratios count, so that short communications matter as much as long ones and twice as long is as wrong as half as
+    long; outliers count less (iterated least squares with Huber's weights: Holland and Welsch, "Robust regression using
+    iteratively reweighted least-squares", Commun. Stat. A6, 1977). Factors are never negative. Samples that can't tell
+    latency from transfer, because there are too few or because they are too equal, get one factor.
 
     Args:
         measured: float64 [N], ns, above 0.
@@ -66,7 +66,7 @@ def fit_factors(measured: Float, latency: Float, transfer: Float) -> Fit:
     if not transfer.any():
         return _with_residuals(LATENCY, _one_factor(measured, latency), 1.0, measured, latency, transfer)
     if _can_tell(latency, transfer):
-        factors = _two_factors(latency / measured, transfer / measured)
+        factors = _two_factors(measured, latency, transfer)
         return _with_residuals(LATENCY_AND_TRANSFER, *factors, measured, latency, transfer)
     if np.median(latency / measured) <= 0.5:
         factor = _one_factor(measured - latency, transfer)
@@ -79,7 +79,7 @@ def _can_tell(latency: Float, transfer: Float) -> bool:
     if len(latency) < _SAMPLES or not (latency > 0).all():
         return False
     ratio = np.sort(transfer / latency)
-    return len(np.unique(ratio)) > 2 and bool(ratio[-1] >= _SPREAD * max(ratio[0], ratio[-1] / 1e12))
+    return bool(ratio[-1] >= _SPREAD * max(ratio[0], ratio[-1] / 1e12))
 
 
 def _one_factor(measured: Float, model: Float) -> float:
@@ -88,14 +88,17 @@ def _one_factor(measured: Float, model: Float) -> float:
     return max(float(np.median(measured[known] / model[known])), 0.0) if known.any() else 1.0
 
 
-def _two_factors(one: Float, other: Float) -> tuple[float, float]:
-    """Return factors a, b of 0 or more such that a * one + b * other is near 1."""
-    weight = np.ones(len(one))
+def _two_factors(measured: Float, latency: Float, transfer: Float) -> tuple[float, float]:
+    """Return factors a, b of 0 or more such that a * latency + b * transfer is near the measured times."""
+    model, weight = measured, np.ones(len(measured))
     a = b = 0.0
     for _ in range(_ROUNDS):
         before = (a, b)
-        a, b = _least_squares(one, other, weight)
-        residual = np.abs(a * one + b * other - 1)
+        # (model - measured) / sqrt(model * measured) is 2 sinh(r / 2), with r the logarithm of their ratio.
+        unit = np.sqrt(model * measured)
+        a, b = _least_squares(latency / unit, transfer / unit, measured / unit, weight)
+        model = np.maximum(a * latency + b * transfer, 1e-3 * measured)
+        residual = np.abs(np.log(model / measured))
         scale = max(1.4826 * float(np.median(residual)), 1e-9)
         weight = np.minimum(1.0, _TUNING * scale / np.maximum(residual, 1e-12))
         if np.allclose(before, (a, b), rtol=1e-9, atol=0.0):
@@ -103,17 +106,17 @@ def _two_factors(one: Float, other: Float) -> tuple[float, float]:
     return a, b
 
 
-def _least_squares(one: Float, other: Float, weight: Float) -> tuple[float, float]:
+def _least_squares(one: Float, other: Float, target: Float, weight: Float) -> tuple[float, float]:
     """Return the factors of least squares; where one would be negative, it is 0."""
     aa, ab, bb = (float(np.sum(weight * x * y)) for x, y in ((one, one), (one, other), (other, other)))
-    a1, b1 = float(np.sum(weight * one)), float(np.sum(weight * other))
+    at, bt = float(np.sum(weight * one * target)), float(np.sum(weight * other * target))
     determinant = aa * bb - ab * ab
     if determinant > 1e-12 * aa * bb:
-        a, b = (a1 * bb - b1 * ab) / determinant, (b1 * aa - a1 * ab) / determinant
+        a, b = (at * bb - bt * ab) / determinant, (bt * aa - at * ab) / determinant
         if a >= 0 and b >= 0:
             return a, b
-    only = (a1 / aa, 0.0), (0.0, b1 / bb)
-    return min(only, key=lambda pair: float(np.sum(weight * (pair[0] * one + pair[1] * other - 1) ** 2)))
+    only = (at / aa, 0.0), (0.0, bt / bb)
+    return min(only, key=lambda pair: float(np.sum(weight * (pair[0] * one + pair[1] * other - target) ** 2)))
 
 
 def _with_residuals(method: str, a: float, b: float, measured: Float, latency: Float, transfer: Float) -> Fit:

@@ -57,7 +57,7 @@ def test_known_parameters_come_back_despite_noise(seed):
         assert one.latency_factor == pytest.approx(3.0, rel=0.05)
         assert one.transfer_factor == pytest.approx(1 / 0.8, rel=0.05)
         assert (one.samples, one.smallest_bytes, one.largest_bytes) == (60, SIZES[0], SIZES[-1])
-        assert one.residual_median < 0.05 < one.residual_p90 < 1.0
+        assert one.residual_median < 0.06 < one.residual_p90 < 1.0
     assert fit.classes[2].bytes_per_s == pytest.approx(0.8 * 400e9, rel=0.05)
     assert fit.classes[0].latency_ns == pytest.approx(3 * 3 * 2700, rel=0.05)
     assert fit.notes == ()
