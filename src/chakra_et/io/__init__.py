@@ -10,11 +10,13 @@ from chakra_et.io._files import (
     refuse_no_folder,
     write_atomic,
 )
+from chakra_et.io.attributes import attribute_values
 from chakra_et.io.formats import FORMATS, Format, read, read_set, write, write_set
 
 __all__ = [
     "FORMATS",
     "Format",
+    "attribute_values",
     "list_paths",
     "read",
     "read_bytes",

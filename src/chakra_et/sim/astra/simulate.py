@@ -1,0 +1,165 @@
+"""`simulate_astra`: a workload on ASTRA-sim's machine, by ASTRA-sim's rules, to the tick.
+
+Shape letters: N nodes of all ranks, R ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from chakra_et._jit.astra.state import DOUBLE_BINARY_TREE, NONE, RING, make_records
+from chakra_et._jit.schedule import invert
+from chakra_et.errors import SimulationError
+from chakra_et.ir import TraceSet
+from chakra_et.sim.astra.custom import with_inner
+from chakra_et.sim.astra.failures import explain_mismatch, explain_standstill
+from chakra_et.sim.astra.machine import NodeTables, make_machine, run_machine
+from chakra_et.sim.astra.nodes import NodeFacts, read_nodes
+from chakra_et.sim.astra.options import AstraOptions
+from chakra_et.sim.astra.totals import make_result
+from chakra_et.sim.result import SimResult
+from chakra_et.sim.workload import Workload, make_workload
+from chakra_et.specs import AstraConfig
+
+__all__ = ["simulate_astra"]
+
+Int = npt.NDArray[np.int64]
+
+
+def simulate_astra(
+    traces: TraceSet,
+    config: AstraConfig,
+    *,
+    options: AstraOptions | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> SimResult:
+    """Simulate by ASTRA-sim's rules: its issue order, collective algorithms, queues, and either of its networks.
+
+    Args:
+        traces: One trace a rank of the network, 0 .. R-1.
+        config: Machine and algorithms.
+        options: Backend, and the counterparts of ASTRA-sim's command line.
+        progress: Called now and then with the number of nodes that have ended, and of all.
+
+    Raises:
+        SimulationError: Something that ASTRA-sim can't run, or would never end; the text names the cause.
+
+    Example:
+        >>> from chakra_et.ir import CommType, NodeType, TraceBuilder
+        >>> builder = TraceBuilder(rank=0)
+        >>> _ = builder.add("ar", NodeType.COMM_COLL_NODE, comm_type=int(CommType.ALL_REDUCE), comm_size=1 << 20)
+        >>> nodes = builder.build().nodes
+        >>> from chakra_et.ir import Trace, TraceMetadata
+        >>> job = TraceSet(tuple(Trace(nodes, metadata=TraceMetadata(rank=rank)) for rank in range(4)))
+        >>> ring = AstraConfig(("Ring",), (4,), (50.0,), (500.0,), all_reduce=("ring",), splits=1, local_mem_bw=1600.0)
+        >>> simulate_astra(job, ring).finish_ns
+        33376
+    """
+    options = options or AstraOptions()
+    _check(traces, config, options)
+    folded = options.fold == "auto" and _may_fold(traces, config, options)
+    used = TraceSet(traces.traces[:1]) if folded else traces
+    workload = make_workload(used)
+    facts = read_nodes(workload, config, options)
+    if folded and not _fold_holds(facts, config, options):
+        folded, workload = False, make_workload(traces)
+        facts = read_nodes(workload, config, options)
+    order = _by_id(workload)
+    tables = _node_tables(workload, facts, order, folded=folded)
+    machine = make_machine(tables, facts.table.tables(folded=folded), config, options, folded=folded)
+    count = workload.node_count
+    machine, fits = run_machine(machine, None if progress is None else lambda done: progress(done, count))
+    if not fits:
+        raise explain_mismatch(workload, machine, order)
+    start, end = np.empty(count, np.int64), np.empty(count, np.int64)
+    own = np.flatnonzero(machine.nodes.owner == NONE)
+    start[order], end[order] = machine.state.start[own], machine.state.end[own]
+    if (end < 0).any():
+        raise explain_standstill(workload, machine, order)
+    whole = make_workload(traces) if folded else workload
+    copies = len(traces) if folded else 1
+    return make_result(
+        whole, np.tile(start, copies), np.tile(end, copies), np.tile(facts.compute, copies),
+        replay=config.replay_only, folded_classes=1 if folded else len(traces), notes=_notes(config),
+    )  # fmt: skip
+
+
+def _check(traces: TraceSet, config: AstraConfig, options: AstraOptions) -> None:
+    absent = sorted(set(range(config.npus)) - set(traces.ranks))
+    if absent:
+        raise SimulationError(
+            f"expected the traces of {config.npus} ranks, as many as the network has, got none of rank "
+            f"{', '.join(map(str, absent[:8]))}{', ...' if len(absent) > 8 else ''}; mirror them or change npus_count"
+        )
+    if len(traces) > config.npus:
+        raise SimulationError(
+            f"expected the traces of {config.npus} ranks, as many as the network has, got {len(traces)}; "
+            "change npus_count"
+        )
+    if options.backend == "aware" and len(config.npus_count) > 1:
+        raise SimulationError(
+            f"expected a network of one dimension with the congestion-aware backend, got {len(config.npus_count)}; "
+            "use --backend unaware, or simulate natively"
+        )
+
+
+def _may_fold(traces: TraceSet, config: AstraConfig, options: AstraOptions) -> bool:
+    """True if all ranks have the same nodes, and nothing tells one rank from another."""
+    if options.rendezvous or config.memory_type not in ("NO_MEMORY_EXPANSION", "PER_NPU_MEMORY_EXPANSION"):
+        return False
+    first = traces.traces[0].nodes
+    return all(trace.nodes is first or trace.nodes.equals(first) for trace in traces)
+
+
+def _fold_holds(facts: NodeFacts, config: AstraConfig, options: AstraOptions) -> bool:
+    """True if all ranks do the same at the same time, and share no link that matters."""
+    table = facts.table
+    if len(table.groups) > 1 or facts.keys or facts.inner is not None:
+        return False
+    if not all(table.is_uniform(plan) for plan in range(len(table.plans))):
+        return False
+    if options.backend == "unaware" or config.topology[0] == "FullyConnected":
+        return all(phase.algorithm != DOUBLE_BINARY_TREE for phase in table.phases)
+    return all(phase.algorithm == RING for phase in table.phases)
+
+
+def _by_id(workload: Workload) -> Int:
+    """Return positions in ascending id inside each rank: ASTRA-sim's order of issue."""
+    ids = workload.series("id").to_numpy()
+    owners = workload.owners
+    order = np.lexsort((ids, owners))
+    same = (np.diff(ids[order]) == 0) & (np.diff(owners[order]) == 0)
+    if same.any():
+        rank, node, name = workload.place(int(order[np.argmax(same)]))
+        raise SimulationError(f"rank {rank}: node {node} ('{name}'): expected unique node ids, got this one twice")
+    return order
+
+
+def _node_tables(workload: Workload, facts: NodeFacts, order: Int, *, folded: bool) -> NodeTables:
+    """Return the nodes in the engine's order: of each rank by ascending id, then those inside custom collectives."""
+    owners = workload.owners if folded else workload.ranks[workload.owners]
+    names = ("slot", "kind", "cost", "plan", "peer", "bytes", "request")
+    columns = {name: getattr(facts, name)[order] for name in names} | {"rank": owners[order]}
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    dep = np.repeat(np.arange(len(order), dtype=np.int64), np.diff(workload.indptr))
+    edges = np.stack([place[dep], place[workload.preds]])
+    keys, requests = facts.keys, facts.requests
+    owner = np.full(len(order), NONE, np.int64)
+    if facts.inner is not None:
+        columns, edges, owner, keys, requests = with_inner(facts.inner, columns, edges, place, keys, requests)
+    indptr = np.zeros(len(owner) + 1, np.int64)
+    missing = np.bincount(edges[0], minlength=len(owner))
+    np.cumsum(missing, out=indptr[1:])
+    succ_first, succs = invert(indptr, edges[1][np.argsort(edges[0], kind="stable")])
+    missing[owner != NONE] += 1  # on the start of their collective
+    nodes = make_records("nodes", len(owner), owner=owner, **columns)
+    first = np.searchsorted(columns["rank"], np.arange(len(workload.ranks) + 1))
+    return NodeTables(nodes, missing, first, succ_first, succs, keys, requests)
+
+
+def _notes(config: AstraConfig) -> tuple[str, ...]:
+    return tuple(f"{key} changes nothing, as in ASTRA-sim" for key in config.ignored)
