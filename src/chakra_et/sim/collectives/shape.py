@@ -151,7 +151,8 @@ class Shape:
     def worst_ns(self) -> float:
         """Latency of the slowest message between two members."""
         worst = 0.0
-        if not self.lined and self.size <= _MOST_MEMBERS:
+        plain = all(self.grid.topologies[d] == SWITCH for d in self.spans if d > 0) or (self.even and self.lined)
+        if not plain and self.size <= _MOST_MEMBERS:
             source, target = (part.ravel() for part in np.meshgrid(self.members, self.members))
             return float(route(self.grid, source, target, np.ones(len(source)))[2].max())
         for d in self.spans:

@@ -106,8 +106,9 @@ def _silence(shape: Shape, dimension: int, root: int, quiet: Float, other: Float
     around = shape.members // above == shape.members[root] // above
     quiet[root] = 0.0
     around[root] = False
-    if around.any():
-        other[around] *= max(quiet[around].sum() - other[root], 0.0) / other[around].sum()
+    total = float(other[around].sum())
+    if total:
+        other[around] *= max(float(quiet[around].sum()) - other[root], 0.0) / total
 
 
 def all_pairs(shape: Shape, amount: float) -> list[Loads]:

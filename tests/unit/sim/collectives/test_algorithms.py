@@ -264,3 +264,15 @@ def test_choice_is_between_what_libraries_have():
     assert names(ring, "all_reduce") == ["ring", "tree", "hierarchical"]
     assert names(ring, "reduce_scatter") == ["ring", "hierarchical"]
     assert all(names(grid, kind.name) for grid in (switch, ring) for kind in CommType)
+
+
+def test_a_root_that_is_alone_in_its_server():
+    found = cost_on(servers(), "ring", "broadcast", [0, 8, 9], root=0)
+    shares = by_dimension(servers(), found, 16)
+    assert shares == pytest.approx({"scale_up": 0.5, "scale_out": 1.0})
+
+
+def test_the_slowest_message_of_an_irregular_group_is_found():
+    machine = system(("a", "switch", 2, 1, 100.0), ("b", "fully_connected", 2, 1, 100.0), ("c", "switch", 2, 1, 0.0))
+    assert cost_on(machine, "direct", "all_to_all", [0, 1, 4, 6]).latency_ns == 100.0
+    assert cost_on(machine, "direct", "all_to_all", range(8)).latency_ns == 200.0
