@@ -14,7 +14,7 @@ from chakra_et.sim.network.native import plan_flows
 from chakra_et.sim.network.topology import make_network
 from tests.unit.sim.network.machines import collective, send, system, table
 
-RUNS = settings(max_examples=250, deadline=None)
+RUNS = settings(max_examples=150, deadline=None)
 NAMES = ("inner", "middle", "outer")
 SPEEDS = st.sampled_from([1.0, 10.0, 50.0, 450.0])
 DELAYS = st.sampled_from([0.0, 100.0, 600.0, 5000.0])

@@ -276,3 +276,11 @@ def test_the_slowest_message_of_an_irregular_group_is_found():
     machine = system(("a", "switch", 2, 1, 100.0), ("b", "fully_connected", 2, 1, 100.0), ("c", "switch", 2, 1, 0.0))
     assert cost_on(machine, "direct", "all_to_all", [0, 1, 4, 6]).latency_ns == 100.0
     assert cost_on(machine, "direct", "all_to_all", range(8)).latency_ns == 200.0
+
+
+def test_loads_that_are_equal_are_exactly_equal():
+    for machine, world in ((torus(7, 6), 42), (torus(5, 5, 3), 75), (flat(7, kind="fully_connected"), 7)):
+        for name in ("ring", "direct", "hierarchical"):
+            found = cost_on(machine, name, "reduce_scatter", range(world))
+            slot = found.links % make_network(machine, world).grid.slots
+            assert all(len(set(found.share[slot == one].tolist())) == 1 for one in set(slot.tolist()))
