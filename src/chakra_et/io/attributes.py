@@ -47,7 +47,7 @@ def _decode(data: bytes, name: str) -> Any:
         return None
     for attribute in node.attr:
         if attribute.name == name:
-            kind = attribute.WhichOneof("value")
-            value = getattr(attribute, kind) if kind else None
-            return list(value.values) if kind and kind.endswith("_list") else value
+            kind = attribute.WhichOneof("value") or ""
+            value: Any = getattr(attribute, kind) if kind else None
+            return list(value.values) if kind.endswith("_list") else value
     return None

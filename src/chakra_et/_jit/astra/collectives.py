@@ -7,8 +7,8 @@ first out. On leaving a phase, a chunk enters the next queue before it frees its
 from __future__ import annotations
 
 from chakra_et._jit.astra.events import register
-from chakra_et._jit.astra.solve import make_scratch, solve
-from chakra_et._jit.astra.state import CALL_END, CALL_NODE, DOUBLE_BINARY_TREE, NONE, Machine, inner
+from chakra_et._jit.astra.solve import solve
+from chakra_et._jit.astra.state import CALL_END, CALL_NODE, DOUBLE_BINARY_TREE, NONE, Machine, inner, leaf
 from chakra_et._jit.astra.streams import begin_phase
 
 __all__ = ["end_member", "enter_queue", "free_place", "join_collective"]
@@ -73,7 +73,7 @@ def end_member(m: Machine, instance: int) -> None:
     m.plans[plan].free = instance
 
 
-@inner
+@leaf
 def _turn(m: Machine, rank: int, level: int, rotation: int) -> int:
     """Return the next queue of a level, in turn: of all (rotation 0), of the first half (1), of the second (2)."""
     count = m.fixed[0].queues
@@ -104,11 +104,10 @@ def _choose_queues(m: Machine, rank: int, plan: int, stream: int) -> None:
 
 
 @inner
-def enter_queue(
-    m: Machine, rank: int, stream: int
-) -> None:
+def enter_queue(m: Machine, rank: int, stream: int) -> None:
     """Put a stream into the queue of its phase, or start it if there is room."""
-    queue = rank * m.fixed[0].levels * m.fixed[0].queues + m.routes[stream * m.fixed[0].phases + m.streams[stream].phase].queue
+    route = stream * m.fixed[0].phases + m.streams[stream].phase
+    queue = rank * m.fixed[0].levels * m.fixed[0].queues + m.routes[route].queue
     if m.queues[queue].running < m.fixed[0].room:
         m.queues[queue].running += 1
         begin_phase(m, stream)
@@ -122,11 +121,8 @@ def enter_queue(
 
 
 @inner
-def free_place(
-    m: Machine, rank: int, queue: int
-) -> None:
+def free_place(m: Machine, queue: int) -> None:
     """A stream has left a queue: the next one that waits there starts."""
-    queue += rank * m.fixed[0].levels * m.fixed[0].queues
     stream = m.queues[queue].head
     if stream == NONE:
         m.queues[queue].running -= 1
@@ -170,7 +166,7 @@ def join_collective(
     if m.plans[plan].solve == 1:
         members = m.groups[group].last - m.groups[group].first
         if m.instances[instance].arrived == members:
-            solve(m, make_scratch(m, instance, m.items, m.queues), instance)
+            solve(m, instance)
             for other in range(members):
                 slot = m.instances[instance].member + other
                 holder = m.nodes[m.joins[slot].node].rank

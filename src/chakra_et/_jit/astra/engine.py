@@ -39,7 +39,9 @@ from chakra_et._jit.astra.state import (
     Machine,
     Records,
     inner,
+    leaf,
     outer,
+    pasted,
 )
 from chakra_et._jit.astra.streams import (
     go_on,
@@ -54,7 +56,7 @@ from chakra_et._jit.astra.streams import (
 __all__ = ["run"]
 
 
-@inner
+@leaf
 def _make_ready(m: Machine, node: int) -> None:
     """Add a node to its rank's and slot's heap."""
     heap = m.nodes[node].rank * CLASSES + m.nodes[node].slot
@@ -69,7 +71,7 @@ def _make_ready(m: Machine, node: int) -> None:
     m.ready[base + at] = node
 
 
-@inner
+@leaf
 def _take_ready(m: Machine, heap: int) -> int:
     """Take the node with the lowest id from a heap."""
     base, size = m.heaps[heap].first, m.heaps[heap].used - 1
@@ -87,7 +89,7 @@ def _take_ready(m: Machine, heap: int) -> int:
     return top
 
 
-@inner
+@leaf
 def _append(lists: Records, state: Records, key: int, node: int) -> None:
     """Put a node at the end of a key's list."""
     state[node].next = NONE
@@ -98,7 +100,7 @@ def _append(lists: Records, state: Records, key: int, node: int) -> None:
     lists[key].tail = node
 
 
-@inner
+@leaf
 def _take(lists: Records, state: Records, key: int) -> int:
     """Take the first node of a key's list, -1 if there is none."""
     node = lists[key].head
@@ -109,7 +111,7 @@ def _take(lists: Records, state: Records, key: int) -> int:
     return node
 
 
-@inner
+@leaf
 def _node_message(m: Machine, node: int, size: int, request: int) -> int:
     message = new_message(m, size)
     m.messages[message].stream = NONE
@@ -118,7 +120,7 @@ def _node_message(m: Machine, node: int, size: int, request: int) -> int:
     return message
 
 
-@inner
+@leaf
 def _late(m: Machine, node: int, request: int) -> None:
     """What a node waits for is there already: tell it by an event at the end of this tick."""
     push_event(m, m.clock[0].now, EVENT_LATE, _node_message(m, node, 0, request))
@@ -153,18 +155,10 @@ def _ask_memory(m: Machine, node: int) -> None:
 
 
 @inner
-def _begin(
-    m: Machine, node: int
-) -> bool:
-    """Issue a node; return False on a collective that doesn't fit those of the other ranks."""
-    rank, kind, now = m.nodes[node].rank, m.nodes[node].kind, m.clock[0].now
-    m.state[node].start = now
-    m.ranks[rank].open += 1
-    if m.nodes[node].slot < 3:
-        m.holders[rank * 3 + m.nodes[node].slot] = node
-    if kind == KIND_TIMED:
-        register(m, rank, now + m.nodes[node].cost, now, CALL_NODE, node)
-    elif kind == KIND_COLLECTIVE:
+def _begin(m: Machine, node: int) -> bool:
+    """Start a node whose end isn't known yet; return False on a collective that doesn't fit those of the others."""
+    rank, kind = m.nodes[node].rank, m.nodes[node].kind
+    if kind == KIND_COLLECTIVE:
         return join_collective(m, node)
     elif kind == KIND_SEND:
         if m.fixed[0].rendezvous == 0:
@@ -192,7 +186,7 @@ def _begin(
     return True
 
 
-@inner
+@leaf
 def _release(m: Machine, node: int) -> None:
     """A node has ended: those that only waited for it are ready."""
     for edge in range(m.succ_first[node], m.succ_first[node + 1]):
@@ -206,7 +200,7 @@ def _release(m: Machine, node: int) -> None:
                 _make_ready(m, child)
 
 
-@inner
+@leaf
 def _next_node(m: Machine, rank: int) -> int:
     """Return the heap of the ready node with the lowest id whose slot is free, -1 if there is none."""
     best, lowest = NONE, 0
@@ -219,28 +213,33 @@ def _next_node(m: Machine, rank: int) -> int:
     return best
 
 
-@inner
-def _issue(
-    m: Machine, rank: int
-) -> bool:
+@pasted
+def _issue(m: Machine, rank: int) -> bool:
     """Issue what a rank may issue.
 
     ASTRA-sim lets the children of a node without type wait for the next end of another node of the rank. If there is
     none under way, it never issues them: they are issued at once here.
     """
-    again = True
+    now, again = m.clock[0].now, True
     while again:
         again = False
         heap = _next_node(m, rank)
         while heap != NONE:
             node = _take_ready(m, heap)
             if m.nodes[node].kind == KIND_INVALID or m.nodes[node].kind == KIND_METADATA:
-                m.state[node].start = m.clock[0].now
-                m.state[node].end = m.clock[0].now
-                m.ranks[rank].finish = m.clock[0].now
+                m.state[node].start = now
+                m.state[node].end = now
+                m.ranks[rank].finish = now
                 _release(m, node)
-            elif not _begin(m, node):
-                return False
+            else:
+                m.state[node].start = now
+                m.ranks[rank].open += 1
+                if m.nodes[node].slot < 3:
+                    m.holders[rank * 3 + m.nodes[node].slot] = node
+                if m.nodes[node].kind == KIND_TIMED:
+                    register(m, rank, now + m.nodes[node].cost, now, CALL_NODE, node)
+                elif not _begin(m, node):
+                    return False
             heap = _next_node(m, rank)
         for number in range(m.clock[0].deferred):
             _make_ready(m, m.deferred[number])
@@ -249,14 +248,12 @@ def _issue(
     return True
 
 
-@inner
-def _complete(
-    m: Machine, node: int
-) -> bool:
-    """A node has ended: free its slot, release its children, issue."""
-    rank = m.nodes[node].rank
-    m.state[node].end = m.clock[0].now
-    m.ranks[rank].finish = m.clock[0].now
+@pasted
+def _complete(m: Machine, node: int) -> None:
+    """A node has ended: free its slot, release its children."""
+    rank, now = m.nodes[node].rank, m.clock[0].now
+    m.state[node].end = now
+    m.ranks[rank].finish = now
     m.ranks[rank].open -= 1
     if m.nodes[node].slot < 3:
         m.holders[rank * 3 + m.nodes[node].slot] = NONE
@@ -265,74 +262,53 @@ def _complete(
     if owner != NONE:
         m.state[owner].missing -= 1
         if m.state[owner].missing == 0:
-            m.state[owner].end = m.clock[0].now
+            m.state[owner].end = now
             m.ranks[rank].open -= 1
             m.holders[rank * 3 + m.nodes[owner].slot] = NONE
             _release(m, owner)
-    return _issue(m, rank)
 
 
 @inner
-def _end_stream(
-    m: Machine, stream: int
-) -> bool:
-    """A chunk has ended a phase. What its end sets off comes before its place in the queue is free."""
+def _end_phase(m: Machine, stream: int) -> int:
+    """A chunk has ended a phase; return the collective's node if that was its last chunk's last phase, else -1.
+
+    What that end sets off comes before the chunk's place in its queue is free.
+    """
     instance = m.streams[stream].instance
     plan = m.instances[instance].plan
     rank = rank_of(m, stream)
-    queue = m.routes[stream * m.fixed[0].phases + m.streams[stream].phase].queue
+    queues = rank * m.fixed[0].levels * m.fixed[0].queues
+    m.clock[0].then_queue = queues + m.routes[stream * m.fixed[0].phases + m.streams[stream].phase].queue
     m.streams[stream].phase += 1
-    good = True
-    if m.streams[stream].phase == m.plans[plan].last - m.plans[plan].first:
-        member = m.instances[instance].member
-        member += (stream - m.instances[instance].stream) // m.plans[plan].chunks
-        m.joins[member].left -= 1
-        if m.joins[member].left == 0:
-            end_member(m, instance)
-            good = _complete(m, m.joins[member].node)
-    else:
+    if m.streams[stream].phase < m.plans[plan].last - m.plans[plan].first:
         enter_queue(m, rank, stream)
-    free_place(m, rank, queue)
-    return good
+        return NONE
+    member = m.instances[instance].member + (stream - m.instances[instance].stream) // m.plans[plan].chunks
+    m.joins[member].left -= 1
+    if m.joins[member].left > 0:
+        return NONE
+    end_member(m, instance)
+    return m.joins[member].node
 
 
 @inner
-def _call(
-    m: Machine,
-    kind: int,
-    arg: int,
-) -> bool:
-    """Run one callback of a rank."""
-    if kind == CALL_NODE:
-        return _complete(m, arg)
+def _call(m: Machine, kind: int, arg: int) -> int:
+    """Run one callback of a rank; return the node that ends with it, -1 if none does."""
     if kind == CALL_GENERAL:
-        if go_on(m, arg):
-            return _end_stream(m, arg)
-    elif kind == CALL_REDUCE:
+        return _end_phase(m, arg) if go_on(m, arg) else NONE
+    if kind == CALL_REDUCE:
         reduce_packet(m, arg)
-    elif kind == CALL_END:
-        node = m.joins[arg].node
-        instance = m.joins[arg].instance
-        end_member(m, instance)
-        return _complete(m, node)
-    elif kind == CALL_MEMORY:
-        server = m.ranks[m.nodes[arg].rank].server
-        good = _complete(m, arg)
-        other = _take(m.servers, m.state, server)
-        if other == NONE:
-            m.servers[server].busy = 0
-        else:
-            now = m.clock[0].now
-            register(m, m.nodes[other].rank, now + m.nodes[other].cost, now, CALL_MEMORY, other)
-        return good
-    return True
+        return NONE
+    if kind == CALL_END:
+        end_member(m, m.joins[arg].instance)
+        return m.joins[arg].node
+    m.clock[0].then_server = m.ranks[m.nodes[arg].rank].server
+    return arg
 
 
 @inner
-def _arrive(
-    m: Machine, message: int
-) -> bool:
-    """A message has reached its goal: first the sender is told, then the receiver."""
+def _arrive(m: Machine, message: int) -> int:
+    """A message has reached its goal: return the node that has sent it, which ends first, or -1."""
     stream, entry = m.messages[message].stream, m.messages[message].entry
     phase, request = m.messages[message].phase, m.messages[message].request
     release_message(m, message)
@@ -342,47 +318,63 @@ def _arrive(
                 send_data(m, stream, phase, entry)
         elif message_came(m, stream, phase, entry):
             take_message(m, stream)
-        return True
-    if request == 1:
-        _expect_node(m, entry)
-        key = m.nodes[entry].request
-        sender = _take(m.requests, m.state, key)
-        if sender == NONE:
-            m.requests[key].count += 1
-        else:
-            _send_node(m, sender)
-        return True
-    key = m.nodes[entry].plan
-    # The receiver is looked up after the sender was told: what that issues may include the receive.
-    if not _complete(m, entry):
-        return False
-    receiver = _take(m.keys, m.state, key)
-    if receiver == NONE:
-        m.keys[key].count += 1
-        return True
-    return _complete(m, receiver)
+        return NONE
+    if request == 0:
+        # The receiver is looked up after the sender was told: what that issues may include the receive.
+        m.clock[0].then_key = m.nodes[entry].plan
+        return entry
+    _expect_node(m, entry)
+    key = m.nodes[entry].request
+    sender = _take(m.requests, m.state, key)
+    if sender == NONE:
+        m.requests[key].count += 1
+    else:
+        _send_node(m, sender)
+    return NONE
 
 
 @inner
-def _late_event(
-    m: Machine, message: int
-) -> bool:
-    """A receive (or a send, which waited for a request) finds that what it waits for was there before."""
+def _late_event(m: Machine, message: int) -> int:
+    """What a receive (or a send, of a request) waits for was there before; return the node that ends, or -1."""
     stream, entry = m.messages[message].stream, m.messages[message].entry
     phase, request = m.messages[message].phase, m.messages[message].request
     release_message(m, message)
     if stream == NONE:
         if request == 0:
-            return _complete(m, entry)
+            return entry
         _send_node(m, entry)
     elif request == 0:
         take_message(m, stream)
     else:
         send_data(m, stream, phase, entry)
-    return True
+    return NONE
 
 
-@inner
+@leaf
+def _next_of_key(m: Machine) -> int:
+    """The sender of a message has been told: return the receive that waits for it, -1 if there is none yet."""
+    key = m.clock[0].then_key
+    m.clock[0].then_key = NONE
+    receiver = _take(m.keys, m.state, key)
+    if receiver == NONE:
+        m.keys[key].count += 1
+    return receiver
+
+
+@leaf
+def _next_of_server(m: Machine) -> None:
+    """A memory request has ended: the server takes the next one."""
+    server = m.clock[0].then_server
+    m.clock[0].then_server = NONE
+    other = _take(m.servers, m.state, server)
+    if other == NONE:
+        m.servers[server].busy = 0
+    else:
+        now = m.clock[0].now
+        register(m, m.nodes[other].rank, now + m.nodes[other].cost, now, CALL_MEMORY, other)
+
+
+@leaf
 def _short(m: Machine) -> bool:
     """Return True if a pool might run out in the next event."""
     margin = m.fixed[0].margin
@@ -398,50 +390,62 @@ def _short(m: Machine) -> bool:
     )
 
 
+@pasted
+def _next_event(m: Machine) -> tuple[int, int]:
+    """Take the next event, or callback; return the node that ends with it and the rank that issues then, or -1."""
+    kind, arg = EVENT_RANK, m.clock[0].busy_rank
+    if arg == NONE:
+        kind, arg = pop_event(m)
+    node, rank = NONE, NONE
+    if kind == EVENT_RANK:
+        # A rank's event may be interrupted between two callbacks.
+        call = take_bundle(m, arg)
+        m.clock[0].busy_rank = arg if call != NONE else NONE
+        if call != NONE:
+            what, whom = m.calls[call].kind, m.calls[call].arg
+            release_call(m, call)
+            node = whom if what == CALL_NODE else _call(m, what, whom)
+    elif kind == EVENT_HOP:
+        if next_hop(m, arg):
+            node = _arrive(m, arg)
+    elif kind == EVENT_FREE:
+        free_link(m, arg)
+    elif kind == EVENT_LATE:
+        node = _late_event(m, arg)
+    else:
+        rank = arg
+        for first in range(m.ranks[rank].first, m.ranks[rank].last):
+            if m.state[first].missing == 0:
+                _make_ready(m, first)
+    return node, rank
+
+
 @outer
-def run(
-    m: Machine,
-    limit: int,
-) -> int:
+def run(m: Machine, limit: int) -> int:
     """Go on until nothing is left to do, a pool is short, a collective doesn't fit, or `limit` events are over.
 
     Returns:
         One of the STATUS numbers. After STATUS_GROW, call again with bigger pools; after STATUS_PAUSE, just again.
     """
-    while m.clock[0].fired < m.fixed[0].ranks:
-        if _short(m):
-            return STATUS_GROW
-        rank = m.clock[0].fired
-        m.clock[0].fired += 1
-        for node in range(m.ranks[rank].first, m.ranks[rank].last):
-            if m.state[node].missing == 0:
-                _make_ready(m, node)
-        if not _issue(m, rank):
-            return STATUS_MISMATCH
-    good = True
     for _ in range(limit):
-        # A rank's event may be interrupted between two callbacks.
         if m.clock[0].busy_rank == NONE and m.clock[0].events == 0:
             return STATUS_DONE
         if _short(m):
             return STATUS_GROW
-        kind, arg = EVENT_RANK, m.clock[0].busy_rank
-        if arg == NONE:
-            kind, arg = pop_event(m)
-        if kind == EVENT_RANK:
-            call = take_bundle(m, arg)
-            m.clock[0].busy_rank = arg if call != NONE else NONE
-            if call != NONE:
-                what, whom = m.calls[call].kind, m.calls[call].arg
-                release_call(m, call)
-                good = _call(m, what, whom)
-        elif kind == EVENT_HOP:
-            if next_hop(m, arg):
-                good = _arrive(m, arg)
-        elif kind == EVENT_FREE:
-            free_link(m, arg)
-        elif kind == EVENT_LATE:
-            good = _late_event(m, arg)
-        if not good:
-            return STATUS_MISMATCH
+        node, rank = _next_event(m)
+        while node != NONE or rank != NONE:
+            if node != NONE:
+                _complete(m, node)
+                rank = m.nodes[node].rank
+            if not _issue(m, rank):
+                return STATUS_MISMATCH
+            node, rank = NONE, NONE
+            if m.clock[0].then_key != NONE:
+                node = _next_of_key(m)
+        if m.clock[0].then_queue != NONE:
+            queue = m.clock[0].then_queue
+            m.clock[0].then_queue = NONE
+            free_place(m, queue)
+        if m.clock[0].then_server != NONE:
+            _next_of_server(m)
     return STATUS_PAUSE

@@ -8,12 +8,12 @@ Shape letters: H pool size.
 
 from __future__ import annotations
 
-from chakra_et._jit.astra.state import EVENT_RANK, NONE, Machine, inner
+from chakra_et._jit.astra.state import EVENT_RANK, NONE, Machine, leaf
 
 __all__ = ["pop_event", "push_event", "register", "release_call", "take_bundle"]
 
 
-@inner
+@leaf
 def push_event(m: Machine, time: int, kind: int, arg: int) -> None:
     """Queue an event at the end of its tick."""
     order = m.clock[0].order
@@ -35,7 +35,7 @@ def push_event(m: Machine, time: int, kind: int, arg: int) -> None:
     m.heap[at].arg = arg
 
 
-@inner
+@leaf
 def pop_event(m: Machine) -> tuple[int, int]:
     """Take the next event and move the clock; return kind and argument."""
     m.clock[0].now = m.heap[0].time
@@ -67,7 +67,7 @@ def pop_event(m: Machine) -> tuple[int, int]:
     return kind, arg
 
 
-@inner
+@leaf
 def register(m: Machine, rank: int, time: int, since: int, kind: int, arg: int) -> None:
     """Have a callback of a rank run at a time.
 
@@ -118,7 +118,7 @@ def register(m: Machine, rank: int, time: int, since: int, kind: int, arg: int) 
         m.calls[before].next = call
 
 
-@inner
+@leaf
 def take_bundle(m: Machine, rank: int) -> int:
     """Return the next callback of a rank at this tick, or -1 (then the rank's event is over)."""
     time = m.clock[0].now
@@ -141,7 +141,7 @@ def take_bundle(m: Machine, rank: int) -> int:
     return NONE
 
 
-@inner
+@leaf
 def release_call(m: Machine, call: int) -> None:
     """Give a callback back to the pool."""
     m.calls[call].next = m.clock[0].free_call

@@ -1,4 +1,4 @@
-"""Both analytical networks: a delay without contention, and store-and-forward over links that take one message at a time.
+"""Both analytical networks: a delay without contention, and store-and-forward over links with one message at a time.
 
 Rules and sources: docs/astra-sim.md.
 """
@@ -6,12 +6,12 @@ Rules and sources: docs/astra-sim.md.
 from __future__ import annotations
 
 from chakra_et._jit.astra.events import push_event
-from chakra_et._jit.astra.state import EVENT_FREE, EVENT_HOP, NONE, RING, SWITCH, Machine, inner
+from chakra_et._jit.astra.state import EVENT_FREE, EVENT_HOP, NONE, RING, SWITCH, Machine, inner, leaf
 
 __all__ = ["delay", "free_link", "new_message", "next_hop", "release_message", "send_message"]
 
 
-@inner
+@leaf
 def delay(m: Machine, source: int, target: int, size: int) -> int:
     """Return the time of a message on an idle network, ns: only the first dimension that differs is charged."""
     for dim in range(len(m.dims)):
@@ -30,7 +30,7 @@ def delay(m: Machine, source: int, target: int, size: int) -> int:
     return 0
 
 
-@inner
+@leaf
 def new_message(m: Machine, size: int) -> int:
     """Take a message from the pool."""
     message = m.clock[0].free_message
@@ -42,7 +42,7 @@ def new_message(m: Machine, size: int) -> int:
     return message
 
 
-@inner
+@leaf
 def release_message(m: Machine, message: int) -> None:
     """Give a message back to the pool."""
     m.messages[message].next = m.clock[0].free_message
@@ -72,7 +72,7 @@ def next_hop(m: Machine, message: int) -> bool:
     return False
 
 
-@inner
+@leaf
 def _link(m: Machine, place: int, goal: int) -> int:
     """Return the link that leads from a device towards another one.
 
@@ -88,7 +88,7 @@ def _link(m: Machine, place: int, goal: int) -> int:
     return place * count + goal
 
 
-@inner
+@leaf
 def _head(m: Machine, link: int, goal: int) -> int:
     """Return the device at the end of a link."""
     count = m.dims[0].count

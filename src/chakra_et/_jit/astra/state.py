@@ -1,11 +1,11 @@
 """What the ASTRA-sim engine works on: tables of numbers in one tuple.
 
 Tables are record arrays, so that ``m.nodes[node].kind`` reads the same compiled and uncompiled; `FIELDS` lists their
-columns, all int64 unless said. The engine's pools (events, callbacks, messages, chunks of collectives) have a fixed size; the
-loop stops when one might run out, and its caller makes it bigger and calls again: all state is in these tables.
+columns, all int64 unless said. The engine's pools (events, callbacks, messages, chunks of collectives) have a fixed
+size; the loop stops when one might run out, and its caller makes it bigger and calls again: all state is in here.
 
 Shape letters: N nodes of all ranks (ascending id in each rank), E edges, R ranks, P plans (distinct collectives: type,
-size, group), F phases, G groups, M members of groups, K keys of sends and receives, D dimensions, L links, H pool sizes.
+size, group), F phases, G groups, M members of groups, K keys of sends and receives, D dimensions, L links, H pools.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ __all__ = [
     "EVENT_HOP",
     "EVENT_LATE",
     "EVENT_RANK",
+    "EVENT_START",
     "FIELDS",
     "FULLY_CONNECTED",
     "HALVING_DOUBLING",
@@ -50,10 +51,11 @@ __all__ = [
     "SWITCH",
     "Machine",
     "Records",
-    "allocating",
     "inner",
+    "leaf",
     "make_records",
     "outer",
+    "pasted",
 ]
 
 Int = npt.NDArray[np.int64]
@@ -61,11 +63,14 @@ Records = Any  # a record array: type checkers know no fields of them
 
 NONE = -1
 
-# What only other compiled functions call needs no wrappers for Python, and what allocates nothing no reference counts, of
-# which a tuple of tables has many: so, all this compiles in a fraction of the time.
-inner = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
-allocating = njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, _nrt=True, error_model="numpy")
-outer = njit(cache=True, nogil=True, no_cfunc_wrapper=True, _nrt=False, error_model="numpy")
+# What only other compiled functions call needs no wrappers for Python, and what allocates nothing no reference counts,
+# of which a tuple of tables has many: so, all this compiles in a fraction of the time. Handing the tuple to a function
+# costs, too: what runs for each node or message is a `leaf` (inlined by LLVM) or `pasted` (into its only caller).
+_COMMON = {"cache": True, "nogil": True, "no_cfunc_wrapper": True, "_nrt": False, "error_model": "numpy"}
+inner = njit(no_cpython_wrapper=True, **_COMMON)
+leaf = njit(no_cpython_wrapper=True, forceinline=True, **_COMMON)
+pasted = njit(inline="always")
+outer = njit(**_COMMON)
 
 # Kinds of nodes.
 KIND_TIMED, KIND_COLLECTIVE, KIND_SEND, KIND_RECV, KIND_MEMORY, KIND_INVALID, KIND_METADATA, KIND_CUSTOM = range(8)
@@ -76,7 +81,7 @@ RING, DIRECT, HALVING_DOUBLING, DOUBLE_BINARY_TREE = range(4)
 # Topologies of a dimension, beside RING.
 FULLY_CONNECTED, SWITCH = 1, 2
 # Events of the global queue.
-EVENT_RANK, EVENT_HOP, EVENT_FREE, EVENT_LATE = range(4)
+EVENT_RANK, EVENT_HOP, EVENT_FREE, EVENT_LATE, EVENT_START = range(5)
 # Callbacks of a rank, of which all of one tick run in one event.
 CALL_NODE, CALL_GENERAL, CALL_REDUCE, CALL_MEMORY, CALL_END = range(5)
 # What a call of the loop ends with.
@@ -84,9 +89,9 @@ STATUS_DONE, STATUS_GROW, STATUS_MISMATCH, STATUS_PAUSE = range(4)
 REQUEST_BYTES = 8192  # of the rendezvous protocol
 
 FIELDS: dict[str, str] = {
-    # [N] Static facts of nodes. slot: 0 CPU, 1 GPU, 2 communication, 3 receive, 4 no time. plan: of a collective; key of
-    # a send or receive; first inner node of a custom collective. peer: of a send or receive; end of the inner nodes.
-    # request: key of the rendezvous. owner: of an inner node, its custom collective, else -1.
+    # [N] Static facts of nodes. slot: 0 CPU, 1 GPU, 2 communication, 3 receive, 4 no time. plan: of a collective; key
+    # of a send or receive; first inner node of a custom collective. peer: of a send or receive; end of the inner
+    # nodes. request: key of the rendezvous. owner: of an inner node, its custom collective, else -1.
     "nodes": "rank slot kind cost plan peer bytes request owner",
     # [N] missing: dependencies; of a custom collective under way: inner nodes. next: of the list that a node waits in.
     "state": "missing start end next",
@@ -107,10 +112,10 @@ FIELDS: dict[str, str] = {
     # uniform: 1 if members that start together end together. free: list of instances to be used again.
     "plans": "group chunks first last mail solve uniform free",
     # [F] members: ranks of one instance of the phase. stride: of neighbors; 0: by position in the group. level: queue
-    # level. rotation: queues that take turns: 0 all, 1 the first half, 2 the second. bytes: of a message. window: packets
-    # under way at once. reduced: how many messages are reduced, from
-    # the first on. cycle: of a direct phase, packets after which others follow that aren't. mailbox: where its entries begin. step: where its steps
-    # begin. gate: sends before which all messages of the first half must be in. tree: counter of alternating trees.
+    # level. rotation: queues that take turns: 0 all, 1 the first half, 2 the second. bytes: of a message. window:
+    # packets under way at once. reduced: how many messages are reduced, from the first on. cycle: of a direct phase,
+    # packets after which others follow that aren't. mailbox: where its entries begin. step: where its steps begin.
+    # gate: sends before which all messages of the first half must be in. tree: counter of alternating trees.
     "phases": "kind members stride level rotation sends bytes window reduced cycle reduce_ns mailbox step bus_ns "
     "gate tree",
     # Steps of halving-doubling phases.
@@ -129,8 +134,8 @@ FIELDS: dict[str, str] = {
     "streams": "phase left free received state instance next",
     # [H * most phases] way: 1 clockwise, -1 anticlockwise; of a tree: root last, root first.
     "routes": "queue way",
-    # [H] Mailbox entries. messages: those that are there (above 0) or receives that wait (below 0). requests: the same of
-    # rendezvous requests and sends that wait for them.
+    # [H] Mailbox entries. messages: those that are there (above 0) or receives that wait (below 0). requests: the same
+    # of rendezvous requests and sends that wait for them.
     "boxes": "messages requests",
     # [H] Members of instances. left: chunks. since: tick at which the end of a solved collective is registered.
     "joins": "node instance left start end since",
@@ -142,16 +147,23 @@ FIELDS: dict[str, str] = {
     "links": "busy head tail",
     # Memory servers, and the nodes that wait for them.
     "servers": "busy head tail",
-    # [1] What changes. busy_rank: the rank whose event is going on, -1 none. fired: ranks that have begun.
-    "clock": "now order events free_bundle free_call free_message used_bundles used_calls used_messages fired busy_rank "
-    "streams boxes joins instances deferred wrong_node wrong_instance",
+    # [1] What changes. busy_rank: the rank whose event is going on, -1 none. then_...: what is
+    # to be done after a node's end: look for the receive of a key, free a place in a queue, serve the next of a memory.
+    "clock": "now order events free_bundle free_call free_message used_bundles used_calls used_messages "
+    "busy_rank streams boxes joins instances deferred wrong_node wrong_instance then_key then_queue then_server",
     # [1] What doesn't. phases: most of a collective. room: running chunks of a queue. margin: most entries that one
     # callback takes from a pool.
     "fixed": "ranks phases queues room aware rendezvous fold levels margin most_streams most_boxes most_joins trees",
     # [D] latency (ns) and bandwidth (bytes per ns) are float64.
     "dims": "topology count latency bandwidth",
-    # Empty: the kind of table in which `solve` keeps chunks.
+    # For `solve`. [1] The collective at hand; member: where its group's members begin; queued: items in the heap.
+    "job": "lanes chunks first routes member queued order",
+    # [lanes * chunks] Chunks: start of the phase, then its end; when that is registered.
     "items": "time since order phase next",
+    # [lanes * levels * queues]
+    "item_queues": "running head tail",
+    # [lanes] Places of the phase at hand.
+    "lanes": "rank time hop",
 }
 _FLOATS = ("latency", "bandwidth")
 
@@ -159,9 +171,10 @@ _FLOATS = ("latency", "bandwidth")
 class Machine(NamedTuple):
     """All tables: record arrays as in `FIELDS`, and plain int64 arrays.
 
-    `ready` [N] holds the heaps of ready nodes, `deferred` [N] nodes whose parent was INVALID, `holders` [R * 3] the node
-    in each slot, `places` [G * R] the position of a rank in a group or -1, `succ_first` [N + 1] and `succs` [E] the
-    successors, `rotation` [R * levels * 3] whose turn it is among queues, `turns` [R * trees] among trees.
+    `ready` [N] holds the heaps of ready nodes, `deferred` [N] nodes whose parent was INVALID, `holders` [R * 3] the
+    node in each slot, `places` [G * R] the position of a rank in a group or -1, `succ_first` [N + 1] and `succs` [E]
+    the successors, `rotation` [R * levels * 3] whose turn it is among queues, `turns` [R * trees] among trees,
+    `item_heap` [lanes * chunks] the heap of `solve`, `begun` [chunks * phases * lanes] members that have begun a phase.
     """
 
     nodes: Records
@@ -190,7 +203,12 @@ class Machine(NamedTuple):
     clock: Records
     fixed: Records
     dims: Records
+    job: Records
     items: Records
+    item_queues: Records
+    lanes: Records
+    item_heap: Int
+    begun: Int
     ready: Int
     deferred: Int
     holders: Int

@@ -21,6 +21,7 @@ from chakra_et._jit.astra.state import (
     RING,
     Machine,
     inner,
+    leaf,
 )
 
 __all__ = [
@@ -40,36 +41,34 @@ _ROOT, _LEAF, _INNER = range(3)
 _LEFT, _RIGHT, _UP = range(3)  # mailbox entries of a tree
 
 
-@inner
+@leaf
 def _phase(m: Machine, stream: int) -> int:
     """Return the phase that a stream is in, as a position in the plans' phases."""
     return m.plans[m.instances[m.streams[stream].instance].plan].first + m.streams[stream].phase
 
 
-@inner
+@leaf
 def _member(m: Machine, stream: int) -> int:
     """Return the position of a stream's rank among the members of its collective."""
     instance = m.streams[stream].instance
     return (stream - m.instances[instance].stream) // m.plans[m.instances[instance].plan].chunks
 
 
-@inner
+@leaf
 def rank_of(m: Machine, stream: int) -> int:
     """Return the rank of a stream."""
     group = m.plans[m.instances[m.streams[stream].instance].plan].group
     return m.members[m.groups[group].first + _member(m, stream)].rank
 
 
-@inner
+@leaf
 def _way(m: Machine, stream: int, phase: int) -> int:
     number = phase - m.plans[m.instances[m.streams[stream].instance].plan].first
     return m.routes[stream * m.fixed[0].phases + number].way
 
 
-@inner
-def _other(
-    m: Machine, stream: int, phase: int, place: int
-) -> tuple[int, int]:
+@leaf
+def _other(m: Machine, stream: int, phase: int, place: int) -> tuple[int, int]:
     """Return the stream of the same chunk at a place of the phase, and its rank; of a folded job, that of rank 0."""
     instance = m.streams[stream].instance
     member = _member(m, stream)
@@ -85,7 +84,7 @@ def _other(
     return base + other * chunks + (stream - base) % chunks, rank
 
 
-@inner
+@leaf
 def _place(m: Machine, stream: int, phase: int) -> int:
     """Return where a stream's rank stands in its instance of a phase, 0 .. members - 1."""
     member, stride = _member(m, stream), m.phases[phase].stride
@@ -93,9 +92,7 @@ def _place(m: Machine, stream: int, phase: int) -> int:
 
 
 @inner
-def _partner(
-    m: Machine, stream: int, phase: int, entry: int, sign: int
-) -> int:
+def _partner(m: Machine, stream: int, phase: int, entry: int, sign: int) -> int:
     """Return the place that a step's message goes to (sign 1) or comes from (sign -1)."""
     place, count = _place(m, stream, phase), m.phases[phase].members
     if m.phases[phase].kind == HALVING_DOUBLING:
@@ -120,7 +117,7 @@ def _tree_neighbor(place: int, count: int, way: int, entry: int) -> int:
     return at - low // 2 - shift if entry == _LEFT else at + low // 2 - shift
 
 
-@inner
+@leaf
 def _box(m: Machine, stream: int, phase: int, entry: int) -> int:
     instance = m.streams[stream].instance
     size = m.plans[m.instances[instance].plan].mail
@@ -128,14 +125,14 @@ def _box(m: Machine, stream: int, phase: int, entry: int) -> int:
     return base + m.phases[phase].mailbox + (0 if m.phases[phase].kind == RING else entry)
 
 
-@inner
+@leaf
 def _bytes(m: Machine, phase: int, entry: int) -> int:
     if m.phases[phase].kind == HALVING_DOUBLING:
         return m.steps[m.phases[phase].step + entry].bytes
     return m.phases[phase].bytes
 
 
-@inner
+@leaf
 def _message(m: Machine, stream: int, phase: int, entry: int, size: int) -> int:
     message = new_message(m, size)
     m.messages[message].stream = stream
@@ -145,13 +142,9 @@ def _message(m: Machine, stream: int, phase: int, entry: int, size: int) -> int:
 
 
 @inner
-def send_data(
-    m: Machine, stream: int, phase: int, entry: int
-) -> None:
+def send_data(m: Machine, stream: int, phase: int, entry: int) -> None:
     """Send the message of a receiving stream's mailbox entry off."""
-    _, source = _other(
-        m, stream, phase, _partner(m, stream, phase, entry, -1)
-    )
+    _, source = _other(m, stream, phase, _partner(m, stream, phase, entry, -1))
     message = _message(m, stream, phase, entry, _bytes(m, phase, entry))
     send_message(m, message, source, rank_of(m, stream))
 
@@ -205,9 +198,7 @@ def _post(
 
 
 @inner
-def _expect(
-    m: Machine, stream: int, phase: int, entry: int
-) -> None:
+def _expect(m: Machine, stream: int, phase: int, entry: int) -> None:
     """A message that is there already counts from an event at the end of this tick on."""
     box = _box(m, stream, phase, entry)
     there = m.boxes[box].messages > 0
@@ -227,9 +218,7 @@ def message_came(m: Machine, stream: int, phase: int, entry: int) -> bool:
 
 
 @inner
-def request_came(
-    m: Machine, stream: int, phase: int, entry: int
-) -> bool:
+def request_came(m: Machine, stream: int, phase: int, entry: int) -> bool:
     """The sender got a request: its receiver expects the message now. Return True if the sender waits for that."""
     _expect(m, stream, phase, entry)
     box = _box(m, stream, phase, entry)
@@ -238,7 +227,7 @@ def request_came(
     return waits
 
 
-@inner
+@leaf
 def _bus(m: Machine, stream: int, phase: int, kind: int) -> None:
     """Take a packet over the bus: `kind` is CALL_GENERAL, or CALL_REDUCE for one that is reduced after it."""
     now = m.clock[0].now
@@ -267,7 +256,7 @@ def begin_phase(m: Machine, stream: int) -> None:
         _post(m, stream, phase, _RIGHT)
 
 
-@inner
+@leaf
 def _role(m: Machine, stream: int, phase: int) -> int:
     place, way = _place(m, stream, phase), _way(m, stream, phase)
     if place == (m.phases[phase].members - 1 if way == 1 else 0):
@@ -275,7 +264,7 @@ def _role(m: Machine, stream: int, phase: int) -> int:
     return _LEAF if (place + (1 if way == 1 else 0)) & 1 else _INNER
 
 
-@inner
+@leaf
 def _is_reduced(m: Machine, stream: int, phase: int) -> bool:
     """Return True if the message that a stream has just received is reduced."""
     received, cycle = m.streams[stream].received, m.phases[phase].cycle
@@ -344,9 +333,7 @@ def go_on(m: Machine, stream: int) -> bool:
 
 
 @inner
-def _go_on_in_tree(
-    m: Machine, stream: int, phase: int
-) -> bool:
+def _go_on_in_tree(m: Machine, stream: int, phase: int) -> bool:
     role = _role(m, stream, phase)
     state = m.streams[stream].state
     if role == _INNER and m.streams[stream].received == 0:

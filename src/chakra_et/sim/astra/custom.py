@@ -89,8 +89,8 @@ def inner_nodes(
     custom = np.array([prefix is not None for prefix in prefixes], bool)
     if custom.any() and config.splits != 1:
         raise SimulationError(
-            f"expected preferred-dataset-splits of 1 with custom collectives, got {config.splits}: ASTRA-sim never ends "
-            "them; change it in the system file"
+            f"expected preferred-dataset-splits of 1 with custom collectives, got {config.splits}: ASTRA-sim never "
+            "ends them; change it in the system file"
         )
     turn: Counter[tuple[int, int]] = Counter()
     tags: dict[tuple[int, int], int] = {}

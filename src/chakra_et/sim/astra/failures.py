@@ -34,10 +34,10 @@ def explain_mismatch(workload: Workload, machine: Machine, order: Int) -> Simula
         text = f"rank {own} to issue {there}; it issued {here}"
         waiting.append(_waiting(workload, order, other, _group_name(workload, order, other), text))
     place = workload.place(int(order[node]))
+    name = _group_name(workload, order, node) or "0 (all ranks)"
     text = (
         f"rank {place[0]}: node {place[1]} ('{place[2]}'): expected {there}, which is collective {number} of group "
-        f"{_group_name(workload, order, node) or '0 (all ranks)'} on the others, got {here}; the ranks of a group must issue "
-        "the same collectives in one order"
+        f"{name} on the others, got {here}; the ranks of a group must issue the same collectives in one order"
     )
     return SimulationError(text, waiting[:_ROWS])
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from chakra_et._jit.astra.engine import run
 from chakra_et._jit.astra.state import (
     CLASSES,
+    EVENT_START,
     FULLY_CONNECTED,
     KIND_RECV,
     NONE,
@@ -131,30 +132,18 @@ def make_machine(
     """
     ranks, count = len(tables.first) - 1, len(tables.nodes)
     fixed = _fixed(tables, plans, config, options, folded=folded)
-    size = max(2 * int(fixed[0].margin), 4 * ranks, 1024)
-    pools = {name: make_records(name, size) for name in ("heap", *_LISTS)}
-    for name in _LISTS:
-        pools[name].next = np.arange(1, size + 1)
-        pools[name].next[-1] = NONE
-    heaps = make_records("heaps", ranks * CLASSES)
-    sizes = np.bincount(tables.nodes.rank * CLASSES + tables.nodes.slot, minlength=ranks * CLASSES)
-    heaps.first[1:] = np.cumsum(sizes)[:-1]
-    streams = int(fixed[0].most_streams)
-    queues = int(ranks * fixed[0].levels * fixed[0].queues)
-    groups = plans.groups
-    places = np.full(len(groups) * ranks, NONE, np.int64)
-    owner = np.repeat(np.arange(len(groups)), groups.last - groups.first)
-    places[owner * ranks + plans.members.rank] = np.arange(len(owner)) - groups.first[owner]
+    streams, levels = int(fixed[0].most_streams), int(fixed[0].levels)
     dims, links, servers, server = _network(config, options, ranks)
     return Machine(
-        **pools,
+        **_event_pools(ranks, 2 * int(fixed[0].margin) + 4 * ranks + 1024),
+        **_solver(plans, fixed),
         nodes=tables.nodes,
         state=make_records("state", count, missing=tables.missing, start=NONE, end=NONE, next=NONE),
-        heaps=heaps,
+        heaps=_heaps(tables.nodes, ranks),
         ranks=make_records("ranks", ranks, first=tables.first[:-1], last=tables.first[1:], bundle=NONE, server=server),
         keys=make_records("keys", tables.keys, head=NONE, tail=NONE),
         requests=make_records("requests", tables.requests, head=NONE, tail=NONE),
-        groups=groups,
+        groups=plans.groups,
         members=plans.members,
         plans=plans.plans,
         phases=plans.phases,
@@ -164,22 +153,55 @@ def make_machine(
         boxes=make_records("boxes", int(fixed[0].most_boxes)),
         joins=make_records("joins", int(fixed[0].most_joins)),
         instances=make_records("instances", 2 * _INSTANCES),
-        queues=make_records("queues", queues, head=NONE, tail=NONE),
+        queues=make_records("queues", ranks * levels * int(fixed[0].queues), head=NONE, tail=NONE),
         links=links,
         servers=servers,
-        clock=make_records("clock", 1, busy_rank=NONE),
+        clock=_clock(ranks),
         fixed=fixed,
         dims=dims,
-        items=make_records("items", 0),
         ready=np.zeros(count, np.int64),
         deferred=np.zeros(count, np.int64),
         holders=np.full(ranks * 3, NONE, np.int64),
-        places=places,
+        places=_places(plans, ranks),
         succ_first=tables.succ_first,
         succs=tables.succs,
-        rotation=np.zeros(ranks * int(fixed[0].levels) * 3, np.int64),
+        rotation=np.zeros(ranks * levels * 3, np.int64),
         turns=np.zeros(ranks * int(fixed[0].trees), np.int64),
     )
+
+
+def _clock(ranks: int) -> Records:
+    """Return the clock; the ranks' beginnings are queued already."""
+    none = {name: NONE for name in ("busy_rank", "then_key", "then_queue", "then_server")}
+    return make_records("clock", 1, events=ranks, order=ranks, **none)
+
+
+def _event_pools(ranks: int, size: int) -> dict[str, Records]:
+    """Return the queue, in which all ranks begin at once, one after the other, and lists of free entries."""
+    pools = {name: make_records(name, size) for name in ("heap", *_LISTS)}
+    for name in _LISTS:
+        pools[name].next = np.arange(1, size + 1)
+        pools[name].next[-1] = NONE
+    pools["heap"].order[:ranks] = pools["heap"].arg[:ranks] = np.arange(ranks)
+    pools["heap"].kind[:ranks] = EVENT_START
+    return pools
+
+
+def _heaps(nodes: Records, ranks: int) -> Records:
+    """Return an empty heap for each rank and slot, with room for all its nodes."""
+    heaps = make_records("heaps", ranks * CLASSES)
+    sizes = np.bincount(nodes.rank * CLASSES + nodes.slot, minlength=ranks * CLASSES)
+    heaps.first[1:] = np.cumsum(sizes)[:-1]
+    return heaps
+
+
+def _places(plans: PlanTables, ranks: int) -> Int:
+    """Return the position of each rank in each group, int64 [G * R], -1 outside."""
+    groups = plans.groups
+    places = np.full(len(groups) * ranks, NONE, np.int64)
+    owner = np.repeat(np.arange(len(groups)), groups.last - groups.first)
+    places[owner * ranks + plans.members.rank] = np.arange(len(owner)) - groups.first[owner]
+    return places
 
 
 def _fixed(
@@ -204,6 +226,21 @@ def _fixed(
         most_boxes=2 * boxes.max(initial=1), most_joins=2 * members.max(initial=1),
         trees=plans.phases.tree.max(initial=-1) + 1,
     )  # fmt: skip
+
+
+def _solver(plans: PlanTables, fixed: Records) -> dict[str, Records]:
+    """Return the room in which collectives are computed without their messages."""
+    table = plans.plans[plans.plans.solve == 1]
+    members = (plans.groups.last - plans.groups.first)[table.group]
+    items, lanes = int((members * table.chunks).max(initial=0)), int(members.max(initial=0))
+    return {
+        "job": make_records("job", 1),
+        "items": make_records("items", items),
+        "item_queues": make_records("item_queues", lanes * int(fixed[0].levels * fixed[0].queues)),
+        "lanes": make_records("lanes", lanes),
+        "item_heap": np.zeros(items, np.int64),
+        "begun": np.zeros(items * int(fixed[0].phases), np.int64),
+    }
 
 
 def _network(config: AstraConfig, options: AstraOptions, ranks: int) -> tuple[Records, Records, Records, Int]:

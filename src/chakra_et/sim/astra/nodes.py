@@ -223,7 +223,8 @@ def _groups(workload: Workload, config: AstraConfig, rows: Bool, table: PlanTabl
 
 def _involved(workload: Workload, rows: Bool) -> tuple[Int, list[tuple[bool, ...]]]:
     """Return which mask of dimensions each node has, and the masks; without one, all dimensions take part."""
-    number, masks = np.zeros(workload.node_count, np.int64), [()]
+    number: Int = np.zeros(workload.node_count, np.int64)
+    masks: list[tuple[bool, ...]] = [()]
     known: dict[int, dict[int, list[bool]]] = {}
     for index, trace in enumerate(workload.traces):
         found = known.get(id(trace.nodes))
@@ -255,12 +256,13 @@ def _messages(workload: Workload, config: AstraConfig, facts: NodeFacts, rows: B
     source = np.where(sends, owner, workload.integers("comm_src"))
     target = np.where(sends, workload.integers("comm_dst"), owner)
     tag, size = workload.integers("comm_tag"), workload.integers("comm_size")
+    outside = (np.minimum(source, target) < 0) | (np.maximum(source, target) >= config.npus)
     for name, lacking in (
         ("comm_dst", rows & sends & ~workload.present("comm_dst")),
         ("comm_src", rows & ~sends & ~workload.present("comm_src")),
         ("comm_tag", rows & ~workload.present("comm_tag")),
         ("comm_size of 1 byte or more", rows & (size < 1)),
-        ("a rank of the network as its peer", rows & ((np.minimum(source, target) < 0) | (np.maximum(source, target) >= config.npus))),
+        ("a rank of the network as its peer", rows & outside),
         ("another rank as its peer", rows & (source == target)),
     ):  # fmt: skip
         if lacking.any():

@@ -170,7 +170,8 @@ def _dimensions(config: AstraConfig, algorithms: Sequence[str], kind: CommType) 
             f"expected at most {len(config.npus_count)} algorithms for {_NAMES[kind].replace('_', '-')}, one a "
             f"dimension of the network, got {len(algorithms)}"
         )
-    found, stride = [], 1
+    found: list[tuple[str, int, int, int]] = []
+    stride = 1
     for level, name in enumerate(algorithms):
         if name.startswith("one"):
             return [*found, (name, config.npus, 1, level)]

@@ -21,7 +21,14 @@ _COMMUNICATION = [NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COM
 
 
 def make_result(
-    workload: Workload, start: Int, end: Int, compute: Bool, *, replay: bool, folded_classes: int, notes: tuple[str, ...]
+    workload: Workload,
+    start: Int,
+    end: Int,
+    compute: Bool,
+    *,
+    replay: bool,
+    folded_classes: int,
+    notes: tuple[str, ...],
 ) -> SimResult:
     """Add up where the time goes.
 
@@ -77,12 +84,11 @@ def _groups(workload: Workload, table: pl.DataFrame) -> tuple[GroupTimes, ...]:
     rows = table.with_columns(columns).filter("communication", pl.col("type") != NodeType.COMM_RECV_NODE)
     names = {int(kind): kind.name.lower() for kind in CommType}
     sent = pl.col("type") == NodeType.COMM_SEND_NODE
+    group = pl.when(sent).then(pl.format("{}->{}", "rank", "comm_dst")).otherwise(pl.col("pg_name").fill_null(""))
     found = (
         rows.sort("rank", "start", maintain_order=True)
         .with_columns(
-            group=pl.when(sent)
-            .then(pl.format("{}->{}", "rank", "comm_dst"))
-            .otherwise(pl.col("pg_name").fill_null("")),
+            group=group,
             kind=pl.when(sent)
             .then(pl.lit("send"))
             .otherwise(pl.col("comm_type").replace_strict(names, default="unknown", return_dtype=pl.String)),
