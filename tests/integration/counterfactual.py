@@ -1,21 +1,18 @@
 """What-if on converted traces, to compare with the generator's own second run.
 
-The ranks' graphs are scheduled together: a matched communication is an arrival on each rank, and a transfer that
-begins when the last one has arrived.
-
-Shape letters: R ranks, N nodes of all ranks, C communications.
+The simulator does the what-if: transfers as measured, each beginning when the last participant has come. What it has no
+option for (slower streams) is done to the traces' durations.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
-from chakra_et._jit.schedule import schedule
 from chakra_et.conversion import ConversionResult, ConvertOptions, convert
-from chakra_et.ir import NodeType, TraceSet, build_graph
+from chakra_et.ir import NodeType, TraceSet
+from chakra_et.sim.simulate import simulate
 from chakra_et.testing import Edit, MachineConfig, ProfileConfig, Program, Run, run
 
 COMM = [int(t) for t in (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COMM_COLL_NODE)]
@@ -83,101 +80,55 @@ def window_starts(done: Run) -> dict[int, int]:
 
 
 def edited_makespan(traces: TraceSet, edit: Edit, offsets_ns: dict[int, int]) -> int:
-    """Apply an edit to the traces' durations and return the makespan of their joint schedule, ns from machine time 0.
+    """Simulate the traces with an edit, and return when the last rank ends, ns from machine time 0.
 
     Args:
         traces: Converted and matched traces.
         edit: What to change.
         offsets_ns: When each rank's window begins, on the machine's clock.
     """
-    before, after, durations, keys = [], [], [], []
-    base = 0
-    for rank, trace in zip(traces.ranks, traces, strict=True):
-        count = len(trace)
-        graph = build_graph(trace)
-        duration = _edited(trace, edit)
-        is_comm = trace.nodes["type"].is_in(COMM).to_numpy()
-        # Nodes: root, arrivals and everything else at base + 1 + position, transfers at base + 1 + count + position.
-        done = np.arange(count) + base + 1 + np.where(is_comm, count, 0)
-        node = np.repeat(np.arange(count), np.diff(graph.indptr)) + base + 1
-        before += [done[graph.preds], np.full((np.diff(graph.indptr) == 0).sum(), base)]
-        after += [node, np.flatnonzero(np.diff(graph.indptr) == 0) + base + 1]
-        comm = np.flatnonzero(is_comm)
-        delay = offsets_ns[rank] + edit.rank_delay_ns.get(rank, 0)
-        durations += [np.array([delay]), np.where(is_comm, 0, duration), np.where(is_comm, duration, 0)]
-        keys.append(
-            pl.DataFrame(
-                {
-                    "key": _keys(trace, comm),
-                    "scale": _comm_scale(trace, comm, edit),
-                    "arrival": comm + base + 1,
-                    "transfer": comm + base + 1 + count,
-                }
-            )
-        )
-        base += 1 + 2 * count
-    meetings = pl.concat(keys).with_columns(scale=pl.col("scale").max().over("key"))
-    pairs = meetings.join(meetings, on="key")
-    before.append(pairs["arrival"].to_numpy())
-    after.append(pairs["transfer_right"].to_numpy())
-    first, second = np.concatenate(before).astype(np.int64), np.concatenate(after).astype(np.int64)
-    order = np.argsort(second, kind="stable")
-    indptr = np.zeros(base + 1, np.int64)
-    np.cumsum(np.bincount(second, minlength=base), out=indptr[1:])
-    length = np.concatenate(durations)
-    length[meetings["transfer"].to_numpy()] *= meetings["scale"].to_numpy()
-    length = np.rint(length).astype(np.int64)
-    start, _, visited = schedule(indptr, first[order], length)
-    assert len(visited) == base, "the joint graph has a cycle"
-    return int((start + length).max())
+    result = simulate(
+        with_slow_streams(traces, edit) if edit.stream_scale else traces,
+        comm="measured",
+        iteration="all",
+        comm_scale=edit.comm_scale,
+        compute_scale={"*": edit.kernel_scale, "copy": 1.0, "memset": 1.0},
+        host_scale=edit.host_thread_scale,
+        rank_delay_ns=edit.rank_delay_ns,
+    )
+    assert result.notes == ()
+    return result.finish_ns + min(offsets_ns.values())
 
 
-def _keys(trace, comm) -> pl.Series:
-    nodes = trace.nodes[comm]
-    if not len(comm):
-        return pl.Series(dtype=pl.String)
-    sent = pl.col("type") != int(NodeType.COMM_COLL_NODE)
-    peers = [
-        pl.col(name).cast(pl.String).fill_null("") if name in nodes.columns else pl.lit("")
-        for name in ("comm_src", "comm_dst", "comm_tag")
+def with_slow_streams(traces: TraceSet, edit: Edit) -> TraceSet:
+    """Make what runs on some streams slower; a transfer takes as long as the slowest participant asks for."""
+    factors = [trace.column("stream").replace_strict(edit.stream_scale, default=1.0) for trace in traces]
+    tables = [
+        pl.DataFrame({"key": keys(trace), "factor": factor}).drop_nulls("key")
+        for trace, factor in zip(traces, factors, strict=True)
     ]
-    members = {g.name: str(g.ranks) for g in trace.process_groups}
-    group = pl.col("pg_name").fill_null("").replace(members)
-    return nodes.select(
-        key=pl.when(sent)
-        .then(pl.concat_str(pl.lit("p2p"), *peers, pl.col("comm_seq").cast(pl.String), separator="/"))
-        .otherwise(pl.concat_str(pl.lit("coll"), group, pl.col("comm_seq").cast(pl.String), separator="/"))
-    )["key"]
+    slowest = pl.concat(tables).group_by("key").agg(pl.col("factor").max().alias("slowest"))
+    slow = []
+    for trace, factor in zip(traces, factors, strict=True):
+        nodes = trace.nodes.with_columns(factor=factor, key=keys(trace)).join(
+            slowest, on="key", how="left", maintain_order="left"
+        )
+        work = ~pl.col("is_cpu_op") & trace.column("gap_kind").is_null()
+        wait = trace.column("wait_ns").fill_null(0)
+        transfer = (pl.col("duration_ns") - wait) * pl.coalesce("slowest", "factor") + wait
+        duration = pl.when(work).then(transfer).otherwise("duration_ns").round().cast(pl.Int64)
+        slow.append(trace.with_columns([nodes.select(duration.alias("duration_ns")).to_series()]))
+    return TraceSet(tuple(slow), traces.process_groups)
 
 
-def _stream_scale(trace, edit: Edit) -> np.ndarray:
-    stream, scale = trace.integers("stream"), np.ones(len(trace))
-    for number, factor in edit.stream_scale.items():
-        scale = np.where(stream == number, factor, scale)
-    return scale
-
-
-def _comm_scale(trace, comm, edit: Edit) -> np.ndarray:
-    """The factor that each participant asks for; the transfer takes as long as the slowest of them."""
-    return _stream_scale(trace, edit)[comm] * edit.comm_scale
-
-
-def _edited(trace, edit: Edit) -> np.ndarray:
-    """Edited durations, float64 [N]; those of communications are the unscaled transfers."""
-    nodes = trace.nodes
-    duration = trace.integers("duration_ns", 0).astype(np.float64)
-    comm = nodes["type"].is_in(COMM).to_numpy()
-    duration -= np.where(comm, trace.integers("wait_ns", 0), 0)
-    gap = trace.column("gap_kind").is_not_null().to_numpy()
-    host = trace.column("is_cpu_op").to_numpy()
-    work = ~host & ~gap & ~comm
-    kernel = work & trace.column("copy_kind").is_null().to_numpy()
-    duration = np.where(work, duration * _stream_scale(trace, edit), duration)
-    duration = np.where(kernel, duration * edit.kernel_scale, duration)
-    tid = trace.integers("tid")
-    # Idle time straight after a wait is the operating system's, which wakes the thread.
-    idle = (trace.column("gap_kind") == "host_idle").fill_null(False) & (trace.nodes["sync_deps"].list.len() == 0)
-    idle = idle.to_numpy()
-    for number, scale in edit.host_thread_scale.items():
-        duration = np.where((tid == number) & host & (~gap | idle), duration * scale, duration)
-    return duration
+def keys(trace) -> pl.Series:
+    """What a communication has in common with those that it meets; null on other nodes."""
+    names = ("comm_src", "comm_dst", "comm_tag", "comm_seq", "pg_name")
+    nodes = trace.nodes.with_columns(trace.column(name).cast(pl.String).fill_null("") for name in names)
+    members = {group.name: str(group.ranks) for group in trace.process_groups}
+    coll = pl.concat_str(pl.col("pg_name").replace(members), pl.col("comm_seq"), separator="/")
+    sent = pl.concat_str("comm_src", "comm_dst", "comm_tag", "comm_seq", separator="/")
+    kind = pl.col("type")
+    return nodes.select(key=pl.when(kind == int(NodeType.COMM_COLL_NODE)).then(coll).when(kind.is_in(COMM)).then(sent))[
+        "key"
+    ]

@@ -64,6 +64,8 @@ def iterations(trace: Trace) -> dict[int, tuple[int, int]]:
 def select_iteration(trace: Trace, iteration: int) -> Trace:
     """Keep one training step: the host nodes that start in it, and what they launch, whenever that runs.
 
+    Idle time after the step's last node on a thread is left out.
+
     Args:
         trace: The trace.
         iteration: Number k in the name `ProfilerStep#k`; if the trace has no such step, its place in time order,
@@ -90,6 +92,8 @@ def select_iteration(trace: Trace, iteration: int) -> Trace:
     host = trace.nodes["is_cpu_op"].fill_null(False).to_numpy() & real
     issued = inherit(control.indptr, control.preds, order, timing.start, host)
     keep = (issued >= begin - timing.origin) & (issued < end - timing.origin) & ~timing.ranges
+    # Idle time that only leads out of the step is none of it.
+    keep &= with_causes(timing.graph.indptr, timing.graph.preds, keep & real)
     if not (keep & real).any():
         raise TraceError(
             f"rank {trace.rank}: expected nodes in iteration {iteration}, got none that starts in its range"

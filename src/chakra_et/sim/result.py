@@ -5,7 +5,9 @@ Shape letters: N nodes of all ranks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -72,37 +74,71 @@ class GroupTimes:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class SimResult:
     """A simulated job. It covers all ranks, or there is none.
 
+    Where several iterations were simulated, each on its own, this is the one whose time is the median of theirs.
+
     Attributes:
-        traces: The traces with simulated `start_ns` and `duration_ns`; everything else as it was.
+        source: The simulated traces, or what makes them when they are first asked for.
         ranks: Times of each rank, in rank order.
         groups: Times of each process group and type.
         folded_classes: Number of ranks that were simulated, of which the others are copies.
         notes: What limits the result: guesses, ranges left, communications kept as measured.
+        iteration: Which iteration this is; None for everything that the traces hold.
+        iterations: Every simulated iteration, in order; empty where there is only this one.
+        bounds: What the time of the last rank to end goes to, along the chain of nodes that it waited for: ns by
+            resource, the largest first.
     """
 
-    traces: TraceSet
+    source: TraceSet | Callable[[], TraceSet]
     ranks: tuple[RankTimes, ...]
     groups: tuple[GroupTimes, ...]
     folded_classes: int
     notes: tuple[str, ...] = ()
+    iteration: int | None = None
+    iterations: tuple[SimResult, ...] = ()
+    bounds: dict[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def traces(self) -> TraceSet:
+        """The traces with simulated `start_ns` and `duration_ns`; everything else as it was."""
+        return self.source() if callable(self.source) else self.source
 
     @property
     def finish_ns(self) -> int:
         """End of the last rank."""
         return max(rank.finish_ns for rank in self.ranks)
 
+    @property
+    def mean_ns(self) -> float:
+        """Mean of the iterations' times."""
+        times = [one.finish_ns for one in self.iterations or (self,)]
+        return sum(times) / len(times)
+
+    @property
+    def spread_ns(self) -> int:
+        """Difference of the longest and the shortest iteration."""
+        times = [one.finish_ns for one in self.iterations or (self,)]
+        return max(times) - min(times)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the totals as plain data."""
+        several = {
+            "iterations": [{"iteration": one.iteration, "finish_ns": one.finish_ns} for one in self.iterations],
+            "mean_ns": self.mean_ns,
+            "spread_ns": self.spread_ns,
+        }
         return {
             "finish_ns": self.finish_ns,
             "ranks": [rank.as_dict() for rank in self.ranks],
             "groups": [group.as_dict() for group in self.groups],
             "folded_classes": self.folded_classes,
             "notes": list(self.notes),
+            **({"iteration": self.iteration} if self.iteration is not None else {}),
+            **(several if self.iterations else {}),
+            **({"bounds": self.bounds} if self.bounds else {}),
         }
 
 

@@ -1,0 +1,201 @@
+"""The fluid part of the engine: communications that run at the same time share links.
+
+Speeds are computed anew only when a communication begins or ends, and only for those that it influences: reached from
+its links over shared links.
+
+Shape letters: see `engine_state`; A flows that influence one another.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from chakra_et._jit.engine_state import (
+    CELL_LINK,
+    CELL_MEETING,
+    CELL_NEXT,
+    CELL_PEER,
+    CELL_PREVIOUS,
+    CELLS,
+    CLOCK,
+    DIRTY,
+    DIRTY_SIZE,
+    EVENTS,
+    FLOW,
+    FREE_CELL,
+    HEAD,
+    RATE,
+    SEEN,
+    SHARE,
+    STAMP,
+    UPDATED,
+    VISITED,
+    Plan,
+    State,
+)
+from chakra_et._jit.event_heap import put_event
+from chakra_et._jit.fair import fair_rates_into
+
+__all__ = ["join_network", "leave_network", "share_network"]
+
+Int = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+
+
+@njit(cache=True, nogil=True)
+def _mark(links: Int, dirty: Int, at: Int, link: int) -> None:
+    if links[link, DIRTY] == 0:
+        links[link, DIRTY] = 1
+        dirty[at[DIRTY_SIZE]] = link
+        at[DIRTY_SIZE] += 1
+
+
+@njit(cache=True, nogil=True)
+def join_network(plan: Plan, state: State, meeting: int) -> bool:
+    """Let a meeting's flow use its links; return False where there are too few cells, with nothing changed."""
+    at, cells, links = state.at, state.cells, state.links
+    flow = state.meetings[meeting, FLOW]
+    begin, end = plan.indptr[flow], plan.indptr[flow + 1]
+    cell = at[FREE_CELL]
+    for _ in range(begin, end):
+        if cell < 0:
+            return False
+        cell = cells[cell, CELL_NEXT]
+    first = -1
+    for k in range(begin, end):
+        link = plan.links[k]
+        head = links[link, HEAD]
+        cell = at[FREE_CELL]
+        at[FREE_CELL] = cells[cell, CELL_NEXT]
+        cells[cell, CELL_MEETING] = meeting
+        cells[cell, CELL_LINK] = link
+        cells[cell, CELL_PEER] = first
+        cells[cell, CELL_PREVIOUS] = -1
+        cells[cell, CELL_NEXT] = head
+        if head >= 0:
+            cells[head, CELL_PREVIOUS] = cell
+        links[link, HEAD] = cell
+        first = cell
+        _mark(links, state.dirty, at, link)
+    state.meetings[meeting, CELLS] = first
+    state.fluid[meeting, SHARE] = 1.0
+    state.fluid[meeting, RATE] = 0.0
+    return True
+
+
+@njit(cache=True, nogil=True)
+def leave_network(state: State, meeting: int) -> None:
+    """Take a meeting's flow off its links."""
+    at, cells, links = state.at, state.cells, state.links
+    cell = state.meetings[meeting, CELLS]
+    while cell >= 0:
+        following, previous, link = cells[cell, CELL_NEXT], cells[cell, CELL_PREVIOUS], cells[cell, CELL_LINK]
+        if previous < 0:
+            links[link, HEAD] = following
+        else:
+            cells[previous, CELL_NEXT] = following
+        if following >= 0:
+            cells[following, CELL_PREVIOUS] = previous
+        cells[cell, CELL_NEXT] = at[FREE_CELL]
+        at[FREE_CELL] = cell
+        _mark(links, state.dirty, at, link)
+        cell = cells[cell, CELL_PEER]
+    state.meetings[meeting, CELLS] = -1
+
+
+@njit(cache=True, nogil=True)
+def share_network(plan: Plan, state: State) -> None:
+    """Give every flow that a change reaches its new speed, and move the events of their ends."""
+    state.at[STAMP] += 1
+    for slot in range(state.at[DIRTY_SIZE]):
+        link = state.dirty[slot]
+        state.links[link, DIRTY] = 0
+        if state.links[link, HEAD] < 0 or state.links[link, SEEN] == state.at[STAMP]:
+            continue
+        count = _gather(state, link)
+        if count == 1:
+            _run_alone(plan, state)
+        else:
+            _share(plan, state, count)
+    state.at[DIRTY_SIZE] = 0
+
+
+@njit(cache=True, nogil=True)
+def _gather(state: State, link: int) -> int:
+    """Collect in `group` the flows that influence one another, from one link on."""
+    cells, links, meetings, walk, group = state.cells, state.links, state.meetings, state.walk, state.group
+    stamp = state.at[STAMP]
+    links[link, SEEN] = stamp
+    walk[0] = link
+    depth, count = 1, 0
+    while depth > 0:
+        depth -= 1
+        cell = links[walk[depth], HEAD]
+        while cell >= 0:
+            meeting = cells[cell, CELL_MEETING]
+            if meetings[meeting, VISITED] != stamp:
+                meetings[meeting, VISITED] = stamp
+                group[count] = meeting
+                count += 1
+                other = meetings[meeting, CELLS]
+                while other >= 0:
+                    reached = cells[other, CELL_LINK]
+                    if links[reached, SEEN] != stamp:
+                        links[reached, SEEN] = stamp
+                        walk[depth] = reached
+                        depth += 1
+                    other = cells[other, CELL_PEER]
+            cell = cells[cell, CELL_NEXT]
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _run_alone(plan: Plan, state: State) -> None:
+    """Let the first flow of `group` run as fast as its links allow."""
+    meeting = state.group[0]
+    flow = state.meetings[meeting, FLOW]
+    rate = np.inf
+    for k in range(plan.indptr[flow], plan.indptr[flow + 1]):
+        rate = min(rate, plan.capacity[plan.links[k]] / plan.bytes[k])
+    _set_rate(state, meeting, rate)
+
+
+@njit(cache=True, nogil=True)
+def _share(plan: Plan, state: State, count: int) -> None:
+    """Share links among the first `count` flows of `group`."""
+    # In order of number: sums of floats must not depend on the order in which flows were found.
+    group = np.sort(state.group[:count])
+    # Meetings that are alike have one flow: here each needs loads of its own.
+    indptr = np.zeros(count + 1, np.int64)
+    for a in range(count):
+        flow = state.meetings[group[a], FLOW]
+        indptr[a + 1] = indptr[a] + plan.indptr[flow + 1] - plan.indptr[flow]
+    links = np.empty(indptr[count], np.int64)
+    loads = np.empty(indptr[count])
+    for a in range(count):
+        shift = plan.indptr[state.meetings[group[a], FLOW]] - indptr[a]
+        for k in range(indptr[a], indptr[a + 1]):
+            links[k] = plan.links[k + shift]
+            loads[k] = plan.bytes[k + shift]
+    rates = np.empty(count)
+    fair_rates_into(np.arange(count), indptr, links, loads, plan.capacity, rates, state.slots)
+    for a in range(count):
+        _set_rate(state, group[a], rates[a])
+
+
+@njit(cache=True, nogil=True)
+def _set_rate(state: State, meeting: int, rate: float) -> None:
+    """Change a flow's speed from now on."""
+    at, fluid = state.at, state.fluid
+    now = at[CLOCK]
+    if fluid[meeting, RATE] > 0.0:
+        if abs(rate - fluid[meeting, RATE]) <= 1e-12 * rate:
+            return
+        done = fluid[meeting, RATE] * (now - fluid[meeting, UPDATED])
+        fluid[meeting, SHARE] = max(fluid[meeting, SHARE] - done, 0.0)
+        fluid[meeting, UPDATED] = now
+    fluid[meeting, RATE] = rate
+    end = max(now, int(np.floor(fluid[meeting, UPDATED] + fluid[meeting, SHARE] / rate + 0.5)))
+    at[EVENTS] = put_event(state.heap, state.items, at[EVENTS], len(state.nodes) + meeting, end)

@@ -1,0 +1,272 @@
+"""Whom each rank communicates with: process groups by name, and peers of sends and receives, as arrays.
+
+Shape letters: R ranks, G groups (one name may stand for several groups of disjoint ranks), H pairs of a rank and a name
+that its communications use, P pairs of a rank and a peer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from chakra_et.errors import SimulationError, Waiting
+from chakra_et.ir import NodeType, ProcessGroup, Trace, TraceSet
+
+__all__ = [
+    "COLLECTIVE",
+    "RECV",
+    "SEND",
+    "Communicators",
+    "Peers",
+    "communications",
+    "find_communicators",
+    "find_peers",
+    "peers_of",
+]
+
+Int = npt.NDArray[np.int64]
+
+COLLECTIVE = int(NodeType.COMM_COLL_NODE)
+SEND = int(NodeType.COMM_SEND_NODE)
+RECV = int(NodeType.COMM_RECV_NODE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Communicators:
+    """The process groups that collectives use.
+
+    Attributes:
+        names: [G]: `pg_name`; empty for the group of all ranks that collectives without a name mean.
+        descriptions: [G]: what the framework calls them.
+        seats: int64 [G + 1]: where each group's members begin.
+        members: int64: global ranks in group order, group after group.
+        offsets: int64 [R + 1]: where each rank's pairs begin.
+        used: [H]: names that each rank uses, in alphabetic order.
+        groups: int64 [H]: the group that is meant.
+    """
+
+    names: tuple[str, ...]
+    descriptions: tuple[str, ...]
+    seats: Int
+    members: Int
+    offsets: Int
+    used: tuple[str, ...]
+    groups: Int
+
+    def ranks_of(self, group: int) -> tuple[int, ...]:
+        """Return the members of a group, in group order."""
+        return tuple(self.members[self.seats[group] : self.seats[group + 1]].tolist())
+
+
+def communications(trace: Trace) -> pl.Series:
+    """Return which nodes are communications, bool [N].
+
+    Beside communications on the device, those on the host are the calls that started them.
+    """
+    node = trace.nodes["type"].is_in([COLLECTIVE, SEND, RECV]) & trace.column("gap_kind").is_null()
+    device = node & ~trace.nodes["is_cpu_op"].fill_null(False)
+    return device if device.any() else node
+
+
+def find_communicators(traces: TraceSet, *, strict: bool = True) -> Communicators:
+    """Find the groups of all collectives.
+
+    A group without ranks is the whole job if it is as large. A collective without a name means the whole job, but in a
+    collected trace it is left out (nobody knows whom it meets).
+
+    Args:
+        traces: The traces.
+        strict: False to take the ranks that use a name for its group where no trace knows it.
+
+    Raises:
+        SimulationError: A group is unknown, or a rank uses a group that it isn't a member of.
+
+    Example:
+        >>> from chakra_et.ir import TraceBuilder
+        >>> pair = ProcessGroup("tp", (0, 1), 2)
+        >>> builders = [TraceBuilder(rank=rank, process_groups=[pair]) for rank in (0, 1)]
+        >>> nodes = [b.add("r", NodeType.COMM_COLL_NODE, pg_name="tp", comm_type=0, comm_size=4) for b in builders]
+        >>> find_communicators(TraceSet(tuple(b.build() for b in builders))).members.tolist()
+        [0, 1]
+    """
+    ranks = traces.ranks
+    names = _used_names(traces)
+    index = _Index(traces, ranks, names, strict)
+    interned: dict[tuple[str, tuple[int, ...]], int] = {}
+    by_identity: dict[tuple[str, int], int] = {}
+    found: list[ProcessGroup] = []
+    groups: list[int] = []
+    for rank, trace, used in zip(ranks, traces, names, strict=True):
+        for name in used:
+            group = index.find(rank, trace, name)
+            # Hashing a large group again for each of its members would cost its size squared.
+            identity = (name, id(group.ranks))
+            number = by_identity.get(identity)
+            if number is None:
+                number = interned.setdefault((name, group.ranks), len(interned))
+                by_identity[identity] = number
+                if number == len(found):
+                    found.append(group)
+            groups.append(number)
+    seats = np.zeros(len(found) + 1, np.int64)
+    np.cumsum([len(group.ranks) for group in found], out=seats[1:])
+    offsets = np.zeros(len(ranks) + 1, np.int64)
+    np.cumsum([len(used) for used in names], out=offsets[1:])
+    members = [np.array(group.ranks, np.int64) for group in found]
+    return Communicators(
+        tuple(name for name, _ in interned),
+        tuple(group.description for group in found),
+        seats,
+        np.concatenate(members) if members else np.empty(0, np.int64),
+        offsets,
+        tuple(name for used in names for name in used),
+        np.array(groups, np.int64),
+    )
+
+
+def _used_names(traces: TraceSet) -> list[tuple[str, ...]]:
+    """Return the names that each trace's collectives use; traces that share a node table are looked at once."""
+    known: dict[tuple[int, bool], tuple[str, ...]] = {}
+    result = []
+    for trace in traces:
+        collected = trace.metadata.family == "collected"
+        key = (id(trace.nodes), collected)
+        if key not in known:
+            rows = communications(trace) & (trace.nodes["type"] == COLLECTIVE)
+            names = trace.column("pg_name").filter(rows)
+            if collected:
+                names = names.drop_nulls()
+            known[key] = tuple(names.fill_null("").unique().sort().to_list())
+        result.append(known[key])
+    return result
+
+
+class _Index:
+    """Finds the group that a rank means by a name."""
+
+    def __init__(self, traces: TraceSet, ranks: tuple[int, ...], names: list[tuple[str, ...]], strict: bool) -> None:
+        self.traces, self.strict = traces, strict
+        self.world = ProcessGroup("", tuple(range(traces.world_size)), traces.world_size)
+        self.users: dict[str, list[int]] = {}
+        for rank, used in zip(ranks, names, strict=True):
+            for name in used:
+                self.users.setdefault(name, []).append(rank)
+        self.common = _by_name(traces.process_groups)
+        self.own: dict[int, dict[str, list[ProcessGroup]]] = {}
+        self.by_rank: dict[tuple[str, int], dict[int, ProcessGroup]] = {}
+        self.resolved: dict[tuple[str, int], ProcessGroup] = {}
+
+    def find(self, rank: int, trace: Trace, name: str) -> ProcessGroup:
+        key = id(trace.process_groups)
+        own = self.own.get(key)
+        if own is None:
+            own = self.own[key] = _by_name(trace.process_groups)
+        other = None
+        for groups in (own.get(name), self.common.get(name)):
+            if groups is None:
+                continue
+            group = self._member(name, groups, rank)
+            if group is not None:
+                return group
+            other = other or groups[0]
+        return self._resolve(rank, trace, name, other) if name else self.world
+
+    def _member(self, name: str, groups: list[ProcessGroup], rank: int) -> ProcessGroup | None:
+        """Return the first group that a rank is a member of; the members of large groups are only hashed once."""
+        key = (name, id(groups[0].ranks) if len(groups) == 1 else id(groups))
+        members = self.by_rank.get(key)
+        if members is None:
+            members = self.by_rank[key] = {}
+            for group in groups:
+                for member in group.ranks:
+                    members.setdefault(member, group)
+        return members.get(rank)
+
+    def _resolve(self, rank: int, trace: Trace, name: str, group: ProcessGroup | None) -> ProcessGroup:
+        """Find the ranks of a group that doesn't list this one."""
+        users = self.users[name]
+        if group is not None and not group.ranks and group.size in (self.world.size, len(users)):
+            wanted = self.world.ranks if group.size == self.world.size else tuple(users)
+            found = ProcessGroup(name, wanted, len(wanted), group.description)
+        elif not self.strict:
+            found = ProcessGroup(name, tuple(users), len(users))
+        elif group is not None and group.ranks:
+            raise _refusal(rank, trace, name, f"the rank among those of group '{name}', got {_few(group.ranks)}")
+        else:
+            raise _refusal(
+                rank, trace, name, f"process group '{name}' with its ranks in the trace's process groups, got none"
+            )
+        # One object for all members.
+        return self.resolved.setdefault((name, len(found.ranks)), found)
+
+
+def _by_name(groups: Iterable[ProcessGroup]) -> dict[str, list[ProcessGroup]]:
+    found: dict[str, list[ProcessGroup]] = {}
+    for group in groups:
+        found.setdefault(group.name, []).append(group)
+    return found
+
+
+def _few(ranks: tuple[int, ...]) -> str:
+    return ", ".join(map(str, ranks[:8])) + (", ..." if len(ranks) > 8 else "")
+
+
+def _refusal(rank: int, trace: Trace, name: str, expected: str) -> SimulationError:
+    rows = trace.nodes.filter(communications(trace), trace.column("pg_name") == name)
+    node, label = int(rows["id"][0]), str(rows["name"][0] or "")
+    waiting = Waiting(rank, node, label, name, f"the members of group '{name}'")
+    return SimulationError(
+        f"rank {rank}: node {node} ('{label}'): expected {expected}; add the group to the trace", [waiting]
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Peers:
+    """Who sends to or receives from whom.
+
+    Attributes:
+        rank: int64 [P]: index of the rank.
+        peer: int64 [P]: the other global rank.
+        slot: int64 [P]: its number among the rank's peers, in order of appearance.
+        directed: Global rank, peer, and True for a rank that sends, each once.
+    """
+
+    rank: Int
+    peer: Int
+    slot: Int
+    directed: tuple[tuple[int, int, bool], ...]
+
+
+def find_peers(traces: TraceSet) -> Peers:
+    """Find who sends to or receives from whom; traces that share a node table are looked at once."""
+    known: dict[int, tuple[list[int], list[tuple[int, bool]]]] = {}
+    rank_of: list[int] = []
+    peer: list[int] = []
+    slot: list[int] = []
+    directed = []
+    for index, (rank, trace) in enumerate(zip(traces.ranks, traces, strict=True)):
+        found = known.get(id(trace.nodes))
+        if found is None:
+            found = known[id(trace.nodes)] = peers_of(trace)
+        rank_of += [index] * len(found[0])
+        peer += found[0]
+        slot += range(len(found[0]))
+        directed += [(rank, other, sends) for other, sends in found[1]]
+    return Peers(np.array(rank_of, np.int64), np.array(peer, np.int64), np.array(slot, np.int64), tuple(directed))
+
+
+def peers_of(trace: Trace) -> tuple[list[int], list[tuple[int, bool]]]:
+    """Return the peers of one rank in order of appearance; and with whether it sends to them, each once."""
+    if not trace.nodes["type"].is_in([SEND, RECV]).any():
+        return [], []
+    rows = trace.nodes.with_columns(trace.column("comm_src"), trace.column("comm_dst")).filter(communications(trace))
+    rows = rows.filter(rows["type"].is_in([SEND, RECV]))
+    sends = rows["type"] == SEND
+    peer = rows["comm_dst"].set(~sends, None).fill_null(rows["comm_src"].set(sends, None))
+    pairs = list(dict.fromkeys(zip(peer.to_list(), sends.to_list(), strict=True)))
+    pairs = [(other, sent) for other, sent in pairs if other is not None]
+    return list(dict.fromkeys(other for other, _ in pairs)), pairs

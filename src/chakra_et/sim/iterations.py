@@ -1,0 +1,67 @@
+"""Which part of the traces is simulated: training steps, each on its own, or everything at once."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from chakra_et.errors import SimulationError
+from chakra_et.ir import TraceSet
+from chakra_et.ir.cut import iterations, select_iteration
+
+__all__ = ["cut_iterations"]
+
+
+def cut_iterations(
+    traces: TraceSet, wanted: int | str
+) -> tuple[tuple[tuple[int | None, TraceSet], ...], tuple[str, ...]]:
+    """Cut the traces into what is simulated.
+
+    Steps are those that the profiler marked on every rank (`ProfilerStep#k`). A step is what the host does in its
+    range, and what it launches then, whenever that runs. Traces without marks are one step, or nobody knows: they are
+    simulated as a whole.
+
+    Args:
+        traces: The traces.
+        wanted: ``inner`` for all steps, but not the first and the last where there are more than two: profilers disturb
+            these. The number of a step, or its place from 0. ``all`` for no cuts.
+
+    Returns:
+        The parts with the step's number (None for a whole), and what to say about them.
+
+    Raises:
+        SimulationError: There is no such step.
+
+    Example:
+        >>> from chakra_et.ir import NodeType, TraceBuilder
+        >>> builder = TraceBuilder(rank=0)
+        >>> _ = builder.add("gemm", NodeType.COMP_NODE, duration_ns=1000)
+        >>> parts, said = cut_iterations(TraceSet((builder.build(),)), "inner")
+        >>> [number for number, _ in parts], said
+        ([None], ())
+    """
+    if wanted == "all":
+        return ((None, traces),), ()
+    known = [iterations(trace) for trace in traces]
+    common = [number for number in (known[0] if known else {}) if all(number in steps for steps in known)]
+    if isinstance(wanted, int):
+        chosen = [_one(common, wanted)]
+    elif not common:
+        marked = any(trace.metadata.family == "collected" for trace in traces)
+        said = "no iterations are marked on all ranks: everything that the traces hold is simulated at once"
+        return ((None, traces),), (said,) if marked else ()
+    else:
+        chosen = common[1:-1] if len(common) > 2 else common
+    parts = tuple((number, traces.map(partial(select_iteration, iteration=number))) for number in chosen)
+    listed = ", ".join(map(str, chosen))
+    return parts, (f"iteration{'s' * (len(chosen) > 1)} {listed} of {', '.join(map(str, common))}",)
+
+
+def _one(common: list[int], wanted: int) -> int:
+    if wanted in common:
+        return wanted
+    if 0 <= wanted < len(common):
+        return common[wanted]
+    there = ", ".join(map(str, common)) or "none"
+    raise SimulationError(
+        f"expected an iteration that is marked on every rank ({there}), got {wanted}; or simulate all at once"
+    )
