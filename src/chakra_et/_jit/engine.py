@@ -46,6 +46,7 @@ from chakra_et._jit.engine_state import (
     SEATS,
     SEATS_END,
     SERVERS,
+    SERVING,
     SIGNAL,
     SIGNALS,
     SINCE,
@@ -140,7 +141,9 @@ def _run(
     """Simulate nodes up to something of a meeting; return why it stops, which meeting, and what is left to spend."""
     count, first_resource = len(nodes), len(nodes) + len(meetings)
     while budget > 0:
-        if at[TODO_SIZE] > 0:
+        # Once resources are given out, all are, before anything else happens at this moment.
+        serving = at[SERVING] > 0
+        if at[TODO_SIZE] > 0 and not serving:
             at[TODO_SIZE] -= 1
             budget -= 1
             node = todo[at[TODO_SIZE]]
@@ -151,7 +154,7 @@ def _run(
             else:
                 _begin(out, succs, duration, role, facts, signals, seats, slowdown, at, nodes, todo, heap, items,
                        meetings, node)  # fmt: skip
-        elif at[EVENTS] > 0 and heap[0, TIME] == at[CLOCK]:
+        elif at[EVENTS] > 0 and heap[0, TIME] == at[CLOCK] and not serving:
             item = heap[0, ITEM]
             budget -= 1
             if count <= item < first_resource:
@@ -163,6 +166,7 @@ def _run(
                 _leave(resources, touched, at, item - first_resource)
                 _end(out, succs, nodes, todo, at, resources[item - first_resource, HELD], at[CLOCK])
         elif at[TOUCHED_SIZE] > 0:
+            at[SERVING] = 1
             resource = touched[at[TOUCHED_SIZE] - 1]
             item = _take(items, resources, at, resource)
             if item >= count:
@@ -171,6 +175,8 @@ def _run(
                 _occupy(nodes, duration, heap, items, resources, work, at, slowdown, resource, item)
             if item >= 0 and role[item] & SIGNALS:
                 _tell(signals, meetings, heap, items, at, count, facts[item, SIGNAL], item, at[CLOCK], True)
+        elif serving:
+            at[SERVING] = 0
         elif at[EVENTS] > 0 and at[DIRTY_SIZE] == 0:
             at[CLOCK] = heap[0, TIME]
         else:

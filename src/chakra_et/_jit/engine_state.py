@@ -34,9 +34,9 @@ MEMBER, ENGINE = 0, 1
 # Columns of `State.nodes`. BOUND is the node that a start waited for last: a predecessor, or -2 - node for what held
 # the resource before; -1 for neither.
 START, END, MISSING, BOUND = 0, 1, 2, 3
-# Columns of `State.resources`: items that it holds at once, 1 if running communications of its rank slow it down, first
-# item that waits, number of items held, the item taken in last, 1 if it is on the list of those to look at,
-# communications that run on its rank.
+# Columns of `State.resources`: how many items it holds at once (of nodes: one), 1 if running communications of its rank
+# slow it down, first item that waits, number of items held, the item taken in last, 1 if it is on the list of those to
+# look at, communications that run on its rank.
 SERVERS, PACED, QUEUE, BUSY, HELD, TOUCHED, LOAD = range(7)
 # Columns of `State.work`: what is left of the node on a paced resource, ns; since when.
 LEFT, SINCE = 0, 1
@@ -51,8 +51,8 @@ HEAD, DIRTY, SEEN = 0, 1, 2
 # Columns of `State.cells`: meeting, link, neighbors along the link, next cell of the same flow.
 CELL_MEETING, CELL_LINK, CELL_NEXT, CELL_PREVIOUS, CELL_PEER = range(5)
 # Slots of `State.at`: the time; sizes of stacks and of the event queue; nodes that have ended; stamp of the last walk;
-# first free cell.
-CLOCK, TODO_SIZE, EVENTS, ENDED, TOUCHED_SIZE, DIRTY_SIZE, STAMP, FREE_CELL = range(8)
+# first free cell; 1 while resources are given out.
+CLOCK, TODO_SIZE, EVENTS, ENDED, TOUCHED_SIZE, DIRTY_SIZE, STAMP, FREE_CELL, SERVING = range(9)
 
 
 class Plan(NamedTuple):
@@ -103,7 +103,7 @@ class State(NamedTuple):
     """What has happened so far.
 
     Attributes:
-        at: int64 [8]: counters.
+        at: int64 [9]: counters.
         nodes: int64 [N, 4].
         todo: int64 [N]: stack of nodes that are free to start.
         heap: int64 [I, 2]: the event queue; see `event_heap`.
@@ -144,7 +144,7 @@ def new_state(plan: Plan) -> State:
     nodes, meetings = len(plan.needs), len(plan.meetings)
     resources, links = len(plan.resources), len(plan.capacity)
     roots = np.flatnonzero(plan.needs == 0)[::-1]
-    at = np.zeros(8, np.int64)
+    at = np.zeros(9, np.int64)
     at[CLOCK] = plan.earliest[roots].min() if len(roots) else 0
     at[TODO_SIZE], at[FREE_CELL] = len(roots), -1
     table = np.empty((nodes, 4), np.int64)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from chakra_et.cli import convert, demo, export, info, reconstruct, repair, slice, validate
+from chakra_et.cli import convert, demo, export, info, reconstruct, repair, simulate, slice, validate
 from chakra_et.cli._ending import open_streams, report_ending, sigterm_raises
 from chakra_et.cli._first_run import announce_compilation
 
@@ -25,6 +25,7 @@ COMMANDS: tuple[tuple[str, ModuleType], ...] = (
     ("validate", validate),
     ("repair", repair),
     ("reconstruct", reconstruct),
+    ("simulate", simulate),
     ("export", export),
     ("slice", slice),
 )

@@ -10,11 +10,12 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from chakra_et.errors import ChakraError
+from chakra_et.errors import ChakraError, SimulationError
 
 __all__ = ["open_streams", "report_ending", "sigterm_raises"]
 
 USER_ERROR = 1
+MOST_ROWS = 16
 INTERRUPTED, TERMINATED = 130, 143
 
 
@@ -61,7 +62,10 @@ def report_ending(err: BaseException) -> int:
         sys.stderr.write("\n")
         return INTERRUPTED
     if isinstance(err, ChakraError):
-        return _fail(str(err))
+        code = _fail(str(err))
+        if isinstance(err, SimulationError):
+            _print_waiting(err)
+        return code
     if isinstance(err, BrokenPipeError):
         # The reader (head, less) has gone: say nothing.
         _drop_stdout()
@@ -75,6 +79,15 @@ def report_ending(err: BaseException) -> int:
     if isinstance(err, MemoryError):
         return _fail("expected more memory than there is; give it fewer ranks at once, or --jobs 1")
     raise err
+
+
+def _print_waiting(err: SimulationError) -> None:
+    """Say who waits for what, as far as that fits a screen."""
+    for row in err.waiting[:MOST_ROWS]:
+        group = f" of {row.group}" if row.group else ""
+        sys.stderr.write(f"  rank {row.rank}: node {row.node} ('{row.name}'){group} waits for {row.waits_for}\n")
+    if len(err.waiting) > MOST_ROWS:
+        sys.stderr.write(f"  ({len(err.waiting) - MOST_ROWS:,} more)\n")
 
 
 def _interruption(err: BaseException | None) -> KeyboardInterrupt | None:

@@ -26,12 +26,12 @@ def explain_mismatch(workload: Workload, machine: Machine, order: Int) -> Simula
     own = int(machine.nodes.rank[node])
     members = machine.members[group.first : group.last]
     others = np.flatnonzero((members.counter > number) & (members.rank != own)).tolist()
-    here, there = _what(workload, order, node), "another one"
-    waiting = [_waiting(workload, order, node, _group_name(workload, order, node), "others issued another one")]
+    here = _what(workload, order, node)
+    there = _what(workload, order, int(machine.joins.node[base + others[0]]))
+    waiting = [_waiting(workload, order, node, _group_name(workload, order, node), f"{here} on the other ranks")]
     for k in others:
         other = int(machine.joins.node[base + k])
-        there = _what(workload, order, other)
-        text = f"rank {own} to issue {there}; it issued {here}"
+        text = f"{_what(workload, order, other)} on rank {own}, which issued {here}"
         waiting.append(_waiting(workload, order, other, _group_name(workload, order, other), text))
     place = workload.place(int(order[node]))
     name = _group_name(workload, order, node) or "0 (all ranks)"

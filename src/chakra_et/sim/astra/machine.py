@@ -172,7 +172,7 @@ def make_machine(
 
 def _clock(ranks: int) -> Records:
     """Return the clock; the ranks' beginnings are queued already."""
-    none = {name: NONE for name in ("busy_rank", "then_key", "then_queue", "then_server")}
+    none = dict.fromkeys(("busy_rank", "then_key", "then_queue", "then_server"), NONE)
     return make_records("clock", 1, events=ranks, order=ranks, **none)
 
 

@@ -209,11 +209,8 @@ def _groups(workload: Workload, config: AstraConfig, rows: Bool, table: PlanTabl
             raise _error(workload, here, f"expected a whole number as pg_name, got '{text}'; ASTRA-sim knows no other")
         number = int(text)
         if number not in known:
-            raise _error(
-                workload,
-                here,
-                f"expected group {number} in the group file, got groups {sorted(known)}; add it (--groups)",
-            )
+            have = f"groups {sorted(known)}" if known else "no group"
+            raise _error(workload, here, f"expected group {number} in the group file, got {have}; add it (--groups)")
         ids[here] = number
         if len(known[number]) < config.npus:
             groups[here] = len(table.groups)

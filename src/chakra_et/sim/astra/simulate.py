@@ -27,6 +27,7 @@ from chakra_et.specs import AstraConfig
 __all__ = ["simulate_astra"]
 
 Int = npt.NDArray[np.int64]
+Progress = Callable[[int, int], None]
 
 
 def simulate_astra(
@@ -34,7 +35,7 @@ def simulate_astra(
     config: AstraConfig,
     *,
     options: AstraOptions | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> SimResult:
     """Simulate by ASTRA-sim's rules: its issue order, collective algorithms, queues, and either of its networks.
 
@@ -60,17 +61,36 @@ def simulate_astra(
     """
     options = options or AstraOptions()
     _check(traces, config, options)
-    folded = options.fold == "auto" and _may_fold(traces, config, options)
-    used = TraceSet(traces.traces[:1]) if folded else traces
-    workload = make_workload(used)
+    result = None
+    if options.fold == "auto" and _may_fold(traces, config, options):
+        result = _simulate_one(traces, config, options, progress)
+    return result or _simulate(traces, traces, config, options, progress)
+
+
+def _simulate_one(
+    traces: TraceSet, config: AstraConfig, options: AstraOptions, progress: Progress | None
+) -> SimResult | None:
+    """Simulate one rank for all, or return None: it can't stand for all, or all are needed to say why it can't end."""
+    one = TraceSet(traces.traces[:1])
+    facts = read_nodes(make_workload(one), config, options)
+    if not _fold_holds(facts, config, options):
+        return None
+    try:
+        return _simulate(one, traces, config, options, progress)
+    except SimulationError:
+        return None
+
+
+def _simulate(
+    simulated: TraceSet, traces: TraceSet, config: AstraConfig, options: AstraOptions, progress: Progress | None
+) -> SimResult:
+    """Simulate some ranks: all, or one that stands for all."""
+    folded = len(simulated) < len(traces)
+    workload = make_workload(simulated)
     facts = read_nodes(workload, config, options)
-    if folded and not _fold_holds(facts, config, options):
-        folded, workload = False, make_workload(traces)
-        facts = read_nodes(workload, config, options)
-    order = _by_id(workload)
+    order, count = _by_id(workload), workload.node_count
     tables = _node_tables(workload, facts, order, folded=folded)
     machine = make_machine(tables, facts.table.tables(folded=folded), config, options, folded=folded)
-    count = workload.node_count
     machine, fits = run_machine(machine, None if progress is None else lambda done: progress(done, count))
     if not fits:
         raise explain_mismatch(workload, machine, order)
@@ -79,12 +99,9 @@ def simulate_astra(
     start[order], end[order] = machine.state.start[own], machine.state.end[own]
     if (end < 0).any():
         raise explain_standstill(workload, machine, order)
-    whole = make_workload(traces) if folded else workload
-    copies = len(traces) if folded else 1
     return make_result(
-        whole, np.tile(start, copies), np.tile(end, copies), np.tile(facts.compute, copies),
-        replay=config.replay_only, folded_classes=1 if folded else len(traces), notes=_notes(config),
-    )  # fmt: skip
+        workload, start, end, facts.compute, traces=traces, replay=config.replay_only, notes=_notes(config)
+    )
 
 
 def _check(traces: TraceSet, config: AstraConfig, options: AstraOptions) -> None:

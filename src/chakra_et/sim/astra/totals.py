@@ -5,11 +5,14 @@ Shape letters: N nodes of all ranks.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from chakra_et.ir import CommType, NodeType
+from chakra_et.ir import CommType, NodeType, TraceSet
 from chakra_et.sim.result import GroupTimes, RankTimes, SimResult, timed_traces
 from chakra_et.sim.workload import Workload
 
@@ -21,24 +24,17 @@ _COMMUNICATION = [NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COM
 
 
 def make_result(
-    workload: Workload,
-    start: Int,
-    end: Int,
-    compute: Bool,
-    *,
-    replay: bool,
-    folded_classes: int,
-    notes: tuple[str, ...],
+    workload: Workload, start: Int, end: Int, compute: Bool, *, traces: TraceSet, replay: bool, notes: tuple[str, ...]
 ) -> SimResult:
     """Add up where the time goes.
 
     Args:
-        workload: All ranks.
+        workload: The ranks that were simulated; if that is one, it stands for all.
         start: int64 [N], ns.
         end: int64 [N], ns.
         compute: bool [N]: compute of the device.
+        traces: All ranks.
         replay: True if all times are the traces': then ASTRA-sim takes no communication for exposed.
-        folded_classes: Ranks that were simulated.
         notes: What limits the result.
     """
     kinds = workload.integers("type", 0)
@@ -71,15 +67,26 @@ def make_result(
         .join(union, on="rank", how="left")
         .sort("rank")
     )
-    ranks = tuple(
+    found = [
         RankTimes(rank, finish, busy, communication or 0, finish - (covered if replay else busy))
         for rank, finish, busy, covered, communication in totals.iter_rows()
-    )
-    traces = timed_traces(workload, start, end)
-    return SimResult(traces, ranks, _groups(workload, table), folded_classes, notes)
+    ]
+    copies = len(traces) // len(found)
+    ranks = [replace(found[0], rank=rank) for rank in traces.ranks] if copies > 1 else found
+    source = partial(_timed, traces, workload, start, end)
+    return SimResult(source, tuple(ranks), _groups(workload, table, copies), len(found), notes)
 
 
-def _groups(workload: Workload, table: pl.DataFrame) -> tuple[GroupTimes, ...]:
+def _timed(traces: TraceSet, workload: Workload, start: Int, end: Int) -> TraceSet:
+    """Return all traces with simulated times; copies share their nodes."""
+    simulated = timed_traces(workload, start, end)
+    if len(simulated) == len(traces):
+        return simulated
+    nodes = simulated.traces[0].nodes
+    return replace(traces, traces=tuple(trace.with_nodes(nodes) for trace in traces))
+
+
+def _groups(workload: Workload, table: pl.DataFrame, copies: int) -> tuple[GroupTimes, ...]:
     columns = [workload.series(name) for name in ("pg_name", "comm_type", "comm_size", "comm_dst")]
     rows = table.with_columns(columns).filter("communication", pl.col("type") != NodeType.COMM_RECV_NODE)
     names = {int(kind): kind.name.lower() for kind in CommType}
@@ -106,6 +113,6 @@ def _groups(workload: Workload, table: pl.DataFrame) -> tuple[GroupTimes, ...]:
         .sort("group", "kind")
     )
     return tuple(
-        GroupTimes(group, "", kind, 2 if kind == "send" else size, count, bytes_ or 0, transfer, wait)
+        GroupTimes(group, "", kind, 2 if kind == "send" else size * copies, count, bytes_ or 0, transfer, wait)
         for group, kind, size, count, bytes_, transfer, wait in found.iter_rows()
     )
