@@ -110,7 +110,7 @@ class Prepared:
 
     def __init__(self, scenes: list[Scene], notes: tuple[str, ...], world_size: int) -> None:
         self._scenes, self._notes, self._world_size = scenes, notes, world_size
-        self._calibrations: dict[tuple[int, str, System | None], Calibration] = {}
+        self._calibrations: dict[tuple[int | None, str, System | None], Calibration] = {}
 
     def run(
         self,
@@ -176,7 +176,7 @@ class Prepared:
         if options.comm == "calibrated":
             cast = scene.cast(None, {}, fold=False)
             base = options.measured_system or system
-            return cast, calibrated_costs(cast, self._calibration(cast, base, options), system, options)
+            return cast, calibrated_costs(cast, self._calibration(scene, cast, base, options), system, options)
         network = make_network(system, self._world_size)
         cast = scene.cast(network.grid, options.rank_delay_ns, fold=fold)
         costs = native_costs(cast, network, options)
@@ -185,8 +185,8 @@ class Prepared:
             costs = native_costs(cast, network, options)
         return cast, costs  # type: ignore[return-value]  # ranks that stand for themselves always load links alike
 
-    def _calibration(self, cast: Cast, system: System | None, options: SimulateOptions) -> Calibration:
-        key = (id(cast), str(options.algorithm), system)
+    def _calibration(self, scene: Scene, cast: Cast, system: System | None, options: SimulateOptions) -> Calibration:
+        key = (scene.iteration, str(options.algorithm), system)
         if key not in self._calibrations:
             self._calibrations[key] = calibrate(
                 cast.measured_table, system, self._world_size, algorithm=options.algorithm
