@@ -56,15 +56,18 @@ class InnerNodes:
     pred: Int
 
 
-def _custom_prefix(config: AstraConfig, kind: int, node: int, per_node: dict[int, str]) -> str | None:
-    """Return the prefix of the traces that a collective runs, or None if it runs an algorithm."""
+def _custom_prefixes(config: AstraConfig, kinds: Int, ids: Int) -> list[str | None]:
+    """Return the prefix of the traces that each collective runs, or None where it runs an algorithm."""
+    per_node = read_per_node_custom(config)
     by_type = {
-        CommType.ALL_REDUCE: config.all_reduce_custom,
-        CommType.ALL_GATHER: config.all_gather_custom,
-        CommType.REDUCE_SCATTER: config.reduce_scatter_custom,
-        CommType.ALL_TO_ALL: config.all_to_all_custom,
+        int(CommType.ALL_REDUCE): config.all_reduce_custom,
+        int(CommType.ALL_GATHER): config.all_gather_custom,
+        int(CommType.REDUCE_SCATTER): config.reduce_scatter_custom,
+        int(CommType.ALL_TO_ALL): config.all_to_all_custom,
     }
-    return per_node.get(node) or (by_type.get(CommType(kind)) if kind in list(CommType) else None)
+    if not per_node and not any(by_type.values()):
+        return [None] * len(kinds)
+    return [per_node.get(node) or by_type.get(kind) for kind, node in zip(kinds.tolist(), ids.tolist(), strict=True)]
 
 
 def inner_nodes(
@@ -82,10 +85,9 @@ def inner_nodes(
     Raises:
         SimulationError: A trace of a custom collective is missing, or holds something else.
     """
-    per_node = read_per_node_custom(config)
     kinds, ids = workload.integers("comm_type")[rows], workload.series("id").to_numpy()[rows]
     owners = workload.ranks[workload.owners[rows]]
-    prefixes = [_custom_prefix(config, kind, node, per_node) for kind, node in zip(kinds, ids.tolist(), strict=True)]
+    prefixes = _custom_prefixes(config, kinds, ids)
     custom = np.array([prefix is not None for prefix in prefixes], bool)
     if custom.any() and config.splits != 1:
         raise SimulationError(

@@ -100,7 +100,9 @@ class Phase:
         if self.type == CommType.REDUCE_SCATTER:
             return halving
         if self.type == CommType.ALL_REDUCE:
-            return halving + halving[::-1]
+            # The size is halved once more before it is doubled: on the way back, odd bytes are lost.
+            least = self.bytes >> (rounds + 1)
+            return halving + [(self.members >> (k + 1), least << (k + 1)) for k in range(rounds)]
         return [(self.members >> (k + 1), self.bytes << k) for k in range(rounds)]
 
 

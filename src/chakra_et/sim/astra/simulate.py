@@ -6,6 +6,7 @@ Shape letters: N nodes of all ranks, R ranks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +62,8 @@ def simulate_astra(
     """
     options = options or AstraOptions()
     _check(traces, config, options)
+    if list(traces.ranks) != sorted(traces.ranks):
+        traces = replace(traces, traces=tuple(traces.trace(rank) for rank in sorted(traces.ranks)))
     result = None
     if options.fold == "auto" and _may_fold(traces, config, options):
         result = _simulate_one(traces, config, options, progress)
@@ -145,10 +148,13 @@ def _fold_holds(facts: NodeFacts, config: AstraConfig, options: AstraOptions) ->
 
 def _by_id(workload: Workload) -> Int:
     """Return positions in ascending id inside each rank: ASTRA-sim's order of issue."""
-    ids = workload.series("id").to_numpy()
-    owners = workload.owners
+    ids, owners = workload.series("id").to_numpy(), workload.owners
+    order = np.arange(len(ids), dtype=np.int64)
+    within = owners[1:] == owners[:-1]
+    if (ids[1:] > ids[:-1])[within].all():
+        return order
     order = np.lexsort((ids, owners))
-    same = (np.diff(ids[order]) == 0) & (np.diff(owners[order]) == 0)
+    same = (ids[order][1:] == ids[order][:-1]) & within
     if same.any():
         rank, node, name = workload.place(int(order[np.argmax(same)]))
         raise SimulationError(f"rank {rank}: node {node} ('{name}'): expected unique node ids, got this one twice")
@@ -162,16 +168,18 @@ def _node_tables(workload: Workload, facts: NodeFacts, order: Int, *, folded: bo
     columns = {name: getattr(facts, name)[order] for name in names} | {"rank": owners[order]}
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    dep = np.repeat(np.arange(len(order), dtype=np.int64), np.diff(workload.indptr))
-    edges = np.stack([place[dep], place[workload.preds]])
+    counts = np.diff(workload.indptr)
+    edges = np.stack([place[np.repeat(np.arange(len(order)), counts)], place[workload.preds]])
     keys, requests = facts.keys, facts.requests
     owner = np.full(len(order), NONE, np.int64)
     if facts.inner is not None:
         columns, edges, owner, keys, requests = with_inner(facts.inner, columns, edges, place, keys, requests)
-    indptr = np.zeros(len(owner) + 1, np.int64)
     missing = np.bincount(edges[0], minlength=len(owner))
+    indptr = np.zeros(len(owner) + 1, np.int64)
     np.cumsum(missing, out=indptr[1:])
-    succ_first, succs = invert(indptr, edges[1][np.argsort(edges[0], kind="stable")])
+    ascending = (edges[0][1:] >= edges[0][:-1]).all()
+    preds = edges[1] if ascending else edges[1][np.argsort(edges[0], kind="stable")]
+    succ_first, succs = invert(indptr, preds)
     missing[owner != NONE] += 1  # on the start of their collective
     nodes = make_records("nodes", len(owner), owner=owner, **columns)
     first = np.searchsorted(columns["rank"], np.arange(len(workload.ranks) + 1))

@@ -176,3 +176,12 @@ def test_replay_takes_the_traces_times():
         7000,
         0,
     )
+
+
+def test_a_ring_of_two_runs_on_a_congested_network():
+    def build(builder):
+        collective(builder, "all_reduce", 1 << 20)
+
+    part = hop(1 << 19)
+    reduction = 3 * int((1 << 19) / 1600e9 * 1e9)
+    assert simulate(same(2, build), machine(2), backend="aware").finish_ns == 10 + 2 * (part + 10) + reduction
