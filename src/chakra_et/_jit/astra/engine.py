@@ -268,7 +268,7 @@ def _complete(m: Machine, node: int) -> None:
             _release(m, owner)
 
 
-@inner
+@pasted
 def _end_phase(m: Machine, stream: int) -> int:
     """A chunk has ended a phase; return the collective's node if that was its last chunk's last phase, else -1.
 
@@ -291,7 +291,7 @@ def _end_phase(m: Machine, stream: int) -> int:
     return m.joins[member].node
 
 
-@inner
+@pasted
 def _call(m: Machine, kind: int, arg: int) -> int:
     """Run one callback of a rank; return the node that ends with it, -1 if none does."""
     if kind == CALL_GENERAL:
@@ -306,7 +306,7 @@ def _call(m: Machine, kind: int, arg: int) -> int:
     return arg
 
 
-@inner
+@pasted
 def _arrive(m: Machine, message: int) -> int:
     """A message has reached its goal: return the node that has sent it, which ends first, or -1."""
     stream, entry = m.messages[message].stream, m.messages[message].entry
@@ -333,7 +333,7 @@ def _arrive(m: Machine, message: int) -> int:
     return NONE
 
 
-@inner
+@pasted
 def _late_event(m: Machine, message: int) -> int:
     """What a receive (or a send, of a request) waits for was there before; return the node that ends, or -1."""
     stream, entry = m.messages[message].stream, m.messages[message].entry

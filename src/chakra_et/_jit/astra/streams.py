@@ -91,7 +91,7 @@ def _place(m: Machine, stream: int, phase: int) -> int:
     return member if stride == 0 else (member // stride) % m.phases[phase].members
 
 
-@inner
+@leaf
 def _partner(m: Machine, stream: int, phase: int, entry: int, sign: int) -> int:
     """Return the place that a step's message goes to (sign 1) or comes from (sign -1)."""
     place, count = _place(m, stream, phase), m.phases[phase].members
@@ -149,7 +149,7 @@ def send_data(m: Machine, stream: int, phase: int, entry: int) -> None:
     send_message(m, message, source, rank_of(m, stream))
 
 
-@inner
+@leaf
 def _send(
     m: Machine,
     stream: int,
@@ -179,7 +179,7 @@ def _send(
     send_message(m, message, rank_of(m, stream), target)
 
 
-@inner
+@leaf
 def _post(
     m: Machine,
     stream: int,
@@ -197,7 +197,7 @@ def _post(
     _expect(m, stream, phase, entry)
 
 
-@inner
+@leaf
 def _expect(m: Machine, stream: int, phase: int, entry: int) -> None:
     """A message that is there already counts from an event at the end of this tick on."""
     box = _box(m, stream, phase, entry)
@@ -208,7 +208,7 @@ def _expect(m: Machine, stream: int, phase: int, entry: int) -> None:
         push_event(m, m.clock[0].now, EVENT_LATE, late)
 
 
-@inner
+@leaf
 def message_came(m: Machine, stream: int, phase: int, entry: int) -> bool:
     """Return True if a message that has arrived was expected; else it waits."""
     box = _box(m, stream, phase, entry)
@@ -277,7 +277,7 @@ def _is_reduced(m: Machine, stream: int, phase: int) -> bool:
     return m.phases[phase].gate == 0 or packet // (window + cycle) % 2 == 0
 
 
-@inner
+@leaf
 def take_message(m: Machine, stream: int) -> None:
     """A posted receive and its message have met."""
     phase = _phase(m, stream)
@@ -297,7 +297,7 @@ def take_message(m: Machine, stream: int) -> None:
     _bus(m, stream, phase, CALL_GENERAL if leaf else CALL_REDUCE)
 
 
-@inner
+@leaf
 def reduce_packet(m: Machine, stream: int) -> None:
     """A packet that must be reduced has crossed the bus."""
     phase = _phase(m, stream)
@@ -308,7 +308,7 @@ def reduce_packet(m: Machine, stream: int) -> None:
     register(m, rank_of(m, stream), now + time, now, CALL_GENERAL, stream)
 
 
-@inner
+@leaf
 def go_on(m: Machine, stream: int) -> bool:
     """A packet is through: send what may be sent. Return True if the phase has ended."""
     phase = _phase(m, stream)
