@@ -41,6 +41,7 @@ from chakra_et._jit.engine_state import (
     OCCUPIES,
     PACED,
     QUEUE,
+    QUEUED,
     RELEASE,
     RESOURCE,
     SEATS,
@@ -65,7 +66,7 @@ from chakra_et._jit.event_heap import ITEM, PHASE, TIME, join_queue, pop_event, 
 __all__ = ["FINISHED", "FULL", "PAUSED", "advance"]
 
 Int = npt.NDArray[np.int64]
-Small = npt.NDArray[np.int8]
+Word = npt.NDArray[np.int32]
 Float = npt.NDArray[np.float64]
 
 FINISHED, PAUSED, FULL = 0, 1, 2
@@ -119,25 +120,10 @@ def advance(plan: Plan, state: State, budget: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _run(
-    out: Int,
-    succs: Int,
-    duration: Int,
-    role: Small,
-    facts: Int,
-    signals: Int,
-    seats: Int,
-    slowdown: float,
-    at: Int,
-    nodes: Int,
-    todo: Int,
-    heap: Int,
-    items: Int,
-    resources: Int,
-    touched: Int,
-    work: Float,
-    meetings: Int,
+    out: Int, succs: Int, duration: Int, role: Word, facts: Int, signals: Int, seats: Int, slowdown: float, at: Int,
+    nodes: Int, todo: Int, heap: Int, items: Int, resources: Int, touched: Int, work: Float, meetings: Int,
     budget: int,
-) -> tuple[int, int, int]:
+) -> tuple[int, int, int]:  # fmt: skip
     """Simulate nodes up to something of a meeting; return why it stops, which meeting, and what is left to spend."""
     count, first_resource = len(nodes), len(nodes) + len(meetings)
     while budget > 0:
@@ -149,7 +135,9 @@ def _run(
             node = todo[at[TODO_SIZE]]
             if role[node] == 0:
                 _end(out, succs, nodes, todo, at, node, nodes[node, START] + duration[node])
-            elif role[node] & OCCUPIES:
+            elif role[node] > 0:
+                _come(nodes, heap, items, resources, touched, at, role[node] - 1, node)
+            elif -role[node] & OCCUPIES:
                 _come(nodes, heap, items, resources, touched, at, facts[node, RESOURCE], node)
             else:
                 _begin(out, succs, duration, role, facts, signals, seats, slowdown, at, nodes, todo, heap, items,
@@ -161,7 +149,8 @@ def _run(
                 return _EVENT, item - count, budget
             at[EVENTS] = pop_event(heap, items, at[EVENTS])
             if item < count:
-                _queue(items, resources, touched, at, facts[item, RESOURCE], item)
+                resource = role[item] - 1 if role[item] > 0 else facts[item, RESOURCE]
+                _queue(items, resources, touched, at, resource, item)
             else:
                 _leave(resources, touched, at, item - first_resource)
                 _end(out, succs, nodes, todo, at, resources[item - first_resource, HELD], at[CLOCK])
@@ -173,7 +162,7 @@ def _run(
                 return _OPEN, item - count, budget
             if item >= 0:
                 _occupy(nodes, duration, heap, items, resources, work, at, slowdown, resource, item)
-            if item >= 0 and role[item] & SIGNALS:
+            if item >= 0 and role[item] < 0:
                 _tell(signals, meetings, heap, items, at, count, facts[item, SIGNAL], item, at[CLOCK], True)
         elif serving:
             at[SERVING] = 0
@@ -186,25 +175,12 @@ def _run(
 
 @njit(cache=True, nogil=True)
 def _begin(
-    out: Int,
-    succs: Int,
-    duration: Int,
-    role: Small,
-    facts: Int,
-    signals: Int,
-    seats: Int,
-    slowdown: float,
-    at: Int,
-    nodes: Int,
-    todo: Int,
-    heap: Int,
-    items: Int,
-    meetings: Int,
-    node: int,
-) -> None:
+    out: Int, succs: Int, duration: Int, role: Word, facts: Int, signals: Int, seats: Int, slowdown: float, at: Int,
+    nodes: Int, todo: Int, heap: Int, items: Int, meetings: Int, node: int,
+) -> None:  # fmt: skip
     """Start a node that needs no resource: tell who waits for that, and end it if it waits for nobody."""
     time = nodes[node, START]
-    if role[node] & SIGNALS:
+    if -role[node] & SIGNALS:
         always = slowdown != 1.0
         done = _tell(signals, meetings, heap, items, at, len(nodes), facts[node, SIGNAL], node, time, always)
         while done >= 0:
@@ -212,7 +188,7 @@ def _begin(
             _release(out, succs, duration, facts, seats, at, nodes, todo, meetings, meeting, meetings[meeting, CAME])
             following = signals[done, NEXT_SIGNAL]
             done = _tell(signals, meetings, heap, items, at, len(nodes), following, node, time, always)
-    if role[node] & MEETS and facts[node, WAITS]:
+    if -role[node] & MEETS and facts[node, WAITS]:
         release = meetings[facts[node, MEETING], RELEASE]
         if release < 0:
             nodes[node, END] = _WAITING
@@ -276,18 +252,9 @@ def _tell(
 
 @njit(cache=True, nogil=True)
 def _release(
-    out: Int,
-    succs: Int,
-    duration: Int,
-    facts: Int,
-    seats: Int,
-    at: Int,
-    nodes: Int,
-    todo: Int,
-    meetings: Int,
-    meeting: int,
-    time: int,
-) -> None:
+    out: Int, succs: Int, duration: Int, facts: Int, seats: Int, at: Int, nodes: Int, todo: Int, meetings: Int,
+    meeting: int, time: int,
+) -> None:  # fmt: skip
     """Let the participants go that wait for a meeting."""
     meetings[meeting, RELEASE] = time
     for seat in range(meetings[meeting, SEATS], meetings[meeting, SEATS_END]):
@@ -318,6 +285,7 @@ def _come(nodes: Int, heap: Int, items: Int, resources: Int, touched: Int, at: I
 def _queue(items: Int, resources: Int, touched: Int, at: Int, resource: int, item: int) -> None:
     """Let an item wait for a resource."""
     resources[resource, QUEUE] = join_queue(items, resources[resource, QUEUE], item)
+    resources[resource, QUEUED] += 1
     _touch(resources, touched, at, resource)
 
 
@@ -347,24 +315,18 @@ def _take(items: Int, resources: Int, at: Int, resource: int) -> int:
         at[TOUCHED_SIZE] -= 1
         resources[resource, TOUCHED] = 0
         return -1
-    resources[resource, QUEUE] = take_first(items, item)
+    resources[resource, QUEUED] -= 1
+    # The links of an item that nobody has waited with need not be read.
+    resources[resource, QUEUE] = take_first(items, item) if resources[resource, QUEUED] > 0 else -1
     resources[resource, BUSY] += 1
     return item
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _occupy(
-    nodes: Int,
-    duration: Int,
-    heap: Int,
-    items: Int,
-    resources: Int,
-    work: Float,
-    at: Int,
-    slowdown: float,
-    resource: int,
-    node: int,
-) -> None:
+    nodes: Int, duration: Int, heap: Int, items: Int, resources: Int, work: Float, at: Int, slowdown: float,
+    resource: int, node: int,
+) -> None:  # fmt: skip
     """Start a node on its resource."""
     now = at[CLOCK]
     if now > nodes[node, START]:

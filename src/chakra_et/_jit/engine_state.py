@@ -17,12 +17,12 @@ import numpy.typing as npt
 __all__ = ["Plan", "State", "grow_cells", "new_state"]
 
 Int = npt.NDArray[np.int64]
-Small = npt.NDArray[np.int8]
+Word = npt.NDArray[np.int32]
 Float = npt.NDArray[np.float64]
 
 NEVER = 1 << 62
 
-# Bits of `Plan.role`.
+# Bits of `-Plan.role`.
 MEETS, SIGNALS, OCCUPIES = 1, 2, 4
 # Columns of `Plan.facts`: a node's resource, its meeting, 1 if it waits for the release, its first signal; -1 for none.
 RESOURCE, MEETING, WAITS, SIGNAL = 0, 1, 2, 3
@@ -36,8 +36,8 @@ MEMBER, ENGINE = 0, 1
 START, END, MISSING, BOUND = 0, 1, 2, 3
 # Columns of `State.resources`: how many items it holds at once (of nodes: one), 1 if running communications of its rank
 # slow it down, first item that waits, number of items held, the item taken in last, 1 if it is on the list of those to
-# look at, communications that run on its rank.
-SERVERS, PACED, QUEUE, BUSY, HELD, TOUCHED, LOAD = range(7)
+# look at, communications that run on its rank, number of items that wait.
+SERVERS, PACED, QUEUE, BUSY, HELD, TOUCHED, LOAD, QUEUED = range(8)
 # Columns of `State.work`: what is left of the node on a paced resource, ns; since when.
 LEFT, SINCE = 0, 1
 # Columns of `State.meetings`: its channel and flow (-1 for none), signals that have not come, where its seats begin and
@@ -68,12 +68,13 @@ class Plan(NamedTuple):
         needs: int64 [N]: number of predecessors.
         earliest: int64 [N]: ns before which a node doesn't start.
         duration: int64 [N]: ns; of a participant that waits: after the release.
-        role: int8 [N]: bits `MEETS`, `SIGNALS`, `OCCUPIES`.
-        facts: int64 [N, 4].
+        role: int32 [N]: 0 for a node that only its predecessors hold up; resource + 1 for one that only occupies that;
+            for others, the negative of bits `MEETS`, `SIGNALS`, `OCCUPIES`.
+        facts: int64 [N, 4]: read where the role is negative.
         signals: int64 [S, 2].
         seats: int64 [P, 2], meeting after meeting.
         meetings: int64 [M, 10]: the state before anything happens.
-        resources: int64 [Q, 7]: the state before anything happens.
+        resources: int64 [Q, 8]: the state before anything happens.
         slowdown: By how much paced resources are slowed down; infinite to stop them.
         latency: float64 [F]: ns before a flow uses links.
         indptr, links, bytes: [F + 1], [K], [K]: its loads.
@@ -85,7 +86,7 @@ class Plan(NamedTuple):
     needs: Int
     earliest: Int
     duration: Int
-    role: Small
+    role: Word
     facts: Int
     signals: Int
     seats: Int
@@ -108,7 +109,7 @@ class State(NamedTuple):
         todo: int64 [N]: stack of nodes that are free to start.
         heap: int64 [I, 2]: the event queue; see `event_heap`.
         items: int64 [I, 4].
-        resources: int64 [Q, 7].
+        resources: int64 [Q, 8].
         work: float64 [Q, 2].
         touched: int64 [Q]: stack of resources to look at.
         meetings: int64 [M, 10].
@@ -153,7 +154,6 @@ def new_state(plan: Plan) -> State:
     todo[: len(roots)] = roots
     # Where nothing contends, no item has an event.
     items = np.zeros((nodes + meetings + resources if meetings or resources else 0, 4), np.int64)
-    items[:, 0] = -1
     wires = np.zeros((links, 3), np.int64)
     wires[:, HEAD] = -1
     state = State(

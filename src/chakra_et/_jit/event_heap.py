@@ -19,7 +19,8 @@ Int = npt.NDArray[np.int64]
 
 # Columns of an event.
 TIME, ITEM = 0, 1
-# Columns of an item: where its event stands (-1: nowhere), what that event means, and the links of a queue.
+# Columns of an item: where its event stands, what that event means, and the links of a queue. Places and links count
+# from 1, so that a table of zeros, which costs nothing, is one of items that nothing has happened to.
 PLACE, PHASE, CHILD, SIBLING = 0, 1, 2, 3
 
 
@@ -37,7 +38,7 @@ def put_event(heap: Int, items: Int, size: int, item: int, time: int) -> int:
     Returns:
         The number of events now.
     """
-    slot = items[item, PLACE]
+    slot = items[item, PLACE] - 1
     if slot < 0:
         slot = size
         size += 1
@@ -50,11 +51,11 @@ def put_event(heap: Int, items: Int, size: int, item: int, time: int) -> int:
             break
         heap[slot, TIME] = heap[above, TIME]
         heap[slot, ITEM] = heap[above, ITEM]
-        items[heap[slot, ITEM], PLACE] = slot
+        items[heap[slot, ITEM], PLACE] = slot + 1
         slot = above
     heap[slot, TIME] = time
     heap[slot, ITEM] = item
-    items[item, PLACE] = slot
+    items[item, PLACE] = slot + 1
     return size
 
 
@@ -71,11 +72,11 @@ def _sift_down(heap: Int, items: Int, size: int, slot: int, item: int, time: int
             break
         heap[slot, TIME] = heap[below, TIME]
         heap[slot, ITEM] = heap[below, ITEM]
-        items[heap[slot, ITEM], PLACE] = slot
+        items[heap[slot, ITEM], PLACE] = slot + 1
         slot = below
     heap[slot, TIME] = time
     heap[slot, ITEM] = item
-    items[item, PLACE] = slot
+    items[item, PLACE] = slot + 1
 
 
 @njit(cache=True, nogil=True, forceinline=True)
@@ -90,7 +91,7 @@ def pop_event(heap: Int, items: Int, size: int) -> int:
     Returns:
         The number of events now.
     """
-    items[heap[0, ITEM], PLACE] = -1
+    items[heap[0, ITEM], PLACE] = 0
     size -= 1
     if size > 0:
         _sift_down(heap, items, size, 0, heap[size, ITEM], heap[size, TIME])
@@ -104,13 +105,11 @@ def join_queue(items: Int, first: int, item: int) -> int:
     Args:
         items: int64 [I, 4], changed.
         first: First item of the queue, -1 where it is empty.
-        item: What to add; it is in no queue.
+        item: What to add; it has never been in a queue.
 
     Returns:
         The first item now: the one with the lowest number.
     """
-    items[item, CHILD] = -1
-    items[item, SIBLING] = -1
     return item if first < 0 else _meld(items, first, item)
 
 
@@ -119,30 +118,30 @@ def _meld(items: Int, one: int, other: int) -> int:
     if other < one:
         one, other = other, one
     items[other, SIBLING] = items[one, CHILD]
-    items[one, CHILD] = other
+    items[one, CHILD] = other + 1
     return one
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def take_first(items: Int, first: int) -> int:
     """Remove the first item of a queue, and return the first of what is left, -1 for nothing."""
-    pair = items[first, CHILD]
+    pair = items[first, CHILD] - 1
     merged = -1  # melded pairs, linked backwards
     while pair >= 0:
-        other = items[pair, SIBLING]
+        other = items[pair, SIBLING] - 1
         if other < 0:
-            items[pair, SIBLING] = merged
+            items[pair, SIBLING] = merged + 1
             merged = pair
             break
-        following = items[other, SIBLING]
+        following = items[other, SIBLING] - 1
         both = _meld(items, pair, other)
-        items[both, SIBLING] = merged
+        items[both, SIBLING] = merged + 1
         merged = both
         pair = following
     best = -1
     while merged >= 0:
-        following = items[merged, SIBLING]
-        items[merged, SIBLING] = -1
+        following = items[merged, SIBLING] - 1
+        items[merged, SIBLING] = 0
         best = merged if best < 0 else _meld(items, best, merged)
         merged = following
     return best

@@ -15,6 +15,7 @@ import polars as pl
 
 from chakra_et.errors import SimulationError, Waiting
 from chakra_et.ir import NodeType, ProcessGroup, Trace, TraceSet
+from chakra_et.sim.workload import Tables, make_tables
 
 __all__ = [
     "COLLECTIVE",
@@ -22,7 +23,7 @@ __all__ = [
     "SEND",
     "Communicators",
     "Peers",
-    "communications",
+    "communication_rows",
     "find_communicators",
     "find_peers",
     "peers_of",
@@ -62,17 +63,21 @@ class Communicators:
         return tuple(self.members[self.seats[group] : self.seats[group + 1]].tolist())
 
 
-def communications(trace: Trace) -> pl.Series:
-    """Return which nodes are communications, bool [N].
+def communication_rows(tables: Tables) -> pl.DataFrame:
+    """Return the rows of communications, with ``table`` and ``row`` (in its table).
 
     Beside communications on the device, those on the host are the calls that started them.
     """
-    node = trace.nodes["type"].is_in([COLLECTIVE, SEND, RECV]) & trace.column("gap_kind").is_null()
-    device = node & ~trace.nodes["is_cpu_op"].fill_null(False)
-    return device if device.any() else node
+    frame = tables.frame.with_columns(
+        tables.column(name) for name in ("gap_kind", "pg_name", "comm_src", "comm_dst", "is_cpu_op")
+    ).with_columns(table=pl.Series(tables.owners), row=np.arange(tables.frame.height) - tables.offsets[tables.owners])
+    kinds = pl.col("type").is_in([COLLECTIVE, SEND, RECV]) & pl.col("gap_kind").is_null()
+    device = ~pl.col("is_cpu_op").fill_null(False)
+    found = frame.filter(kinds)
+    return found.filter(device | ~device.any().over("table"))
 
 
-def find_communicators(traces: TraceSet, *, strict: bool = True) -> Communicators:
+def find_communicators(traces: TraceSet, tables: Tables | None = None, *, strict: bool = True) -> Communicators:
     """Find the groups of all collectives.
 
     A group without ranks is the whole job if it is as large. A collective without a name means the whole job, but in a
@@ -80,6 +85,7 @@ def find_communicators(traces: TraceSet, *, strict: bool = True) -> Communicator
 
     Args:
         traces: The traces.
+        tables: Their node tables, where they have been put together.
         strict: False to take the ranks that use a name for its group where no trace knows it.
 
     Raises:
@@ -94,7 +100,7 @@ def find_communicators(traces: TraceSet, *, strict: bool = True) -> Communicator
         [0, 1]
     """
     ranks = traces.ranks
-    names = _used_names(traces)
+    names = _used_names(tables or make_tables(traces))
     index = _Index(traces, ranks, names, strict)
     interned: dict[tuple[str, tuple[int, ...]], int] = {}
     by_identity: dict[tuple[str, int], int] = {}
@@ -128,21 +134,14 @@ def find_communicators(traces: TraceSet, *, strict: bool = True) -> Communicator
     )
 
 
-def _used_names(traces: TraceSet) -> list[tuple[str, ...]]:
-    """Return the names that each trace's collectives use; traces that share a node table are looked at once."""
-    known: dict[tuple[int, bool], tuple[str, ...]] = {}
-    result = []
-    for trace in traces:
-        collected = trace.metadata.family == "collected"
-        key = (id(trace.nodes), collected)
-        if key not in known:
-            rows = communications(trace) & (trace.nodes["type"] == COLLECTIVE)
-            names = trace.column("pg_name").filter(rows)
-            if collected:
-                names = names.drop_nulls()
-            known[key] = tuple(names.fill_null("").unique().sort().to_list())
-        result.append(known[key])
-    return result
+def _used_names(tables: Tables) -> list[tuple[str, ...]]:
+    """Return the names that each rank's collectives use."""
+    rows = communication_rows(tables).filter(pl.col("type") == COLLECTIVE)
+    collected = [number for number, trace in enumerate(tables.traces) if trace.metadata.family == "collected"]
+    rows = rows.filter(pl.col("pg_name").is_not_null() | ~pl.col("table").is_in(collected))
+    used = rows.group_by("table").agg(pl.col("pg_name").fill_null("").unique().sort())
+    names = {table: tuple(found) for table, found in used.iter_rows()}
+    return [names.get(table, ()) for table in tables.use.tolist()]
 
 
 class _Index:
@@ -216,7 +215,7 @@ def _few(ranks: tuple[int, ...]) -> str:
 
 
 def _refusal(rank: int, trace: Trace, name: str, expected: str) -> SimulationError:
-    rows = trace.nodes.filter(communications(trace), trace.column("pg_name") == name)
+    rows = communication_rows(make_tables(TraceSet((trace,)))).filter(pl.col("pg_name") == name)
     node, label = int(rows["id"][0]), str(rows["name"][0] or "")
     waiting = Waiting(rank, node, label, name, f"the members of group '{name}'")
     return SimulationError(
@@ -241,32 +240,30 @@ class Peers:
     directed: tuple[tuple[int, int, bool], ...]
 
 
-def find_peers(traces: TraceSet) -> Peers:
-    """Find who sends to or receives from whom; traces that share a node table are looked at once."""
-    known: dict[int, tuple[list[int], list[tuple[int, bool]]]] = {}
-    rank_of: list[int] = []
-    peer: list[int] = []
-    slot: list[int] = []
-    directed = []
-    for index, (rank, trace) in enumerate(zip(traces.ranks, traces, strict=True)):
-        found = known.get(id(trace.nodes))
-        if found is None:
-            found = known[id(trace.nodes)] = peers_of(trace)
-        rank_of += [index] * len(found[0])
-        peer += found[0]
-        slot += range(len(found[0]))
-        directed += [(rank, other, sends) for other, sends in found[1]]
-    return Peers(np.array(rank_of, np.int64), np.array(peer, np.int64), np.array(slot, np.int64), tuple(directed))
+def find_peers(traces: TraceSet, tables: Tables | None = None) -> Peers:
+    """Find who sends to or receives from whom.
+
+    Args:
+        traces: The traces.
+        tables: Their node tables, where they have been put together.
+    """
+    tables = tables or make_tables(traces)
+    peers, sent = peers_of(tables)
+    slots = np.bincount(peers["table"].to_numpy(), minlength=len(tables.traces)).astype(np.int64)
+    begin = np.cumsum(slots) - slots
+    count = slots[tables.use]
+    rank = np.repeat(np.arange(len(tables.use), dtype=np.int64), count)
+    slot = np.arange(len(rank), dtype=np.int64) - np.repeat(np.cumsum(count) - count, count)
+    peer = peers["peer"].to_numpy()[np.repeat(begin[tables.use], count) + slot]
+    ranks = pl.DataFrame({"rank": np.array(traces.ranks, np.int64), "table": tables.use})
+    directed = ranks.join(sent, on="table", maintain_order="left").select("rank", "peer", "sends")
+    return Peers(rank, peer, slot, tuple(directed.iter_rows()))
 
 
-def peers_of(trace: Trace) -> tuple[list[int], list[tuple[int, bool]]]:
-    """Return the peers of one rank in order of appearance; and with whether it sends to them, each once."""
-    if not trace.nodes["type"].is_in([SEND, RECV]).any():
-        return [], []
-    rows = trace.nodes.with_columns(trace.column("comm_src"), trace.column("comm_dst")).filter(communications(trace))
-    rows = rows.filter(rows["type"].is_in([SEND, RECV]))
-    sends = rows["type"] == SEND
-    peer = rows["comm_dst"].set(~sends, None).fill_null(rows["comm_src"].set(sends, None))
-    pairs = list(dict.fromkeys(zip(peer.to_list(), sends.to_list(), strict=True)))
-    pairs = [(other, sent) for other, sent in pairs if other is not None]
-    return list(dict.fromkeys(other for other, _ in pairs)), pairs
+def peers_of(tables: Tables) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the peers of each table in order of appearance, ``table`` and ``peer``; and with ``sends``, each once."""
+    rows = communication_rows(tables).filter(pl.col("type") != COLLECTIVE)
+    sends = pl.col("type") == SEND
+    pairs = rows.select("table", peer=pl.when(sends).then("comm_dst").otherwise("comm_src"), sends=sends)
+    pairs = pairs.drop_nulls().unique(maintain_order=True)
+    return pairs.select("table", "peer").unique(maintain_order=True), pairs

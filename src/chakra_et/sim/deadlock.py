@@ -59,7 +59,8 @@ def refuse_deadlock(workload: Workload, meetings: Meetings, exchange: Exchange, 
     rooms = meetings.rooms
     stuck = (outcome.end_ns[meetings.nodes] < 0) & came[meetings.nodes]
     waiting = []
-    for seat in np.flatnonzero(stuck)[:_ROWS].tolist():
+    seats = np.flatnonzero(stuck)
+    for seat in seats[np.argsort(meetings.nodes[seats])][:_ROWS].tolist():
         room = rooms[seat]
         others = np.arange(meetings.seats[room], meetings.seats[room + 1])
         lost = others[(exchange.arrival[others] >= 0) & ~came[exchange.arrival[others]]]

@@ -19,18 +19,21 @@ import numpy.typing as npt
 import polars as pl
 
 from chakra_et.errors import SimulationError
-from chakra_et.ir import Trace, TraceSet
+from chakra_et.ir import TraceSet
 from chakra_et.ir.arrays import list_values
-from chakra_et.sim.communicators import Communicators, Peers, peers_of
+from chakra_et.ir.graph import DEPENDENCY_COLUMNS
+from chakra_et.sim.communicators import COLLECTIVE, Communicators, Peers, communication_rows, peers_of
+from chakra_et.sim.workload import Tables
 
-__all__ = ["Fold", "Places", "fold_ranks", "index_of", "no_fold"]
+__all__ = ["Fold", "Places", "fold_ranks", "hash_contents", "index_of", "no_fold"]
 
 Int = npt.NDArray[np.int64]
 Hash = npt.NDArray[np.uint64]
 Places = Callable[[Int, Int], Int]
 
-_PEERS = ("comm_src", "comm_dst", "comm_root")
-_LISTS = ("ctrl_deps", "data_deps", "sync_deps")
+_COLUMNS = ("id", "name", "type", "start_ns", "duration_ns", "is_cpu_op", "gap_kind", "tid", "stream", "comm_type",
+            "comm_size", "comm_dtype", "pg_name", "comm_seq", "comm_tag", "in_split_sizes", "unknown_comm", "wait_ns",
+            "transfer_ns", "num_ops", "tensor_size", "copy_kind")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +75,7 @@ def no_fold(traces: TraceSet, groups: Communicators, peers: Peers) -> Fold:
     return Fold(ranks, every, every, np.arange(len(groups.names), dtype=np.int64), pairs)
 
 
-def fold_ranks(traces: TraceSet, groups: Communicators, peers: Peers, places: Places, initial: Int) -> Fold:
+def fold_ranks(traces: TraceSet, groups: Communicators, peers: Peers, places: Places, initial: Hash) -> Fold:
     """Find the ranks that are alike.
 
     Args:
@@ -81,7 +84,7 @@ def fold_ranks(traces: TraceSet, groups: Communicators, peers: Peers, places: Pl
         peers: Who sends to whom.
         places: Given ranks and, for each, a rank to look from, returns where they lie as seen from there: equal numbers
             mean equal ways through the network. Both int64 of any one length.
-        initial: int64 [R]: numbers that differ between ranks which must not be folded (delays, speeds).
+        initial: [R]: numbers that differ between ranks which must not be folded, see `hash_contents`.
 
     Raises:
         SimulationError: A peer has no trace.
@@ -89,6 +92,7 @@ def fold_ranks(traces: TraceSet, groups: Communicators, peers: Peers, places: Pl
     Example:
         >>> from chakra_et.ir import NodeType, ProcessGroup, TraceBuilder
         >>> from chakra_et.sim.communicators import find_communicators, find_peers
+        >>> from chakra_et.sim.workload import make_tables
         >>> groups = [ProcessGroup("tp", (0, 1), 2), ProcessGroup("tp", (2, 3), 2)]
         >>> traces = []
         >>> for rank in range(4):
@@ -97,7 +101,8 @@ def fold_ranks(traces: TraceSet, groups: Communicators, peers: Peers, places: Pl
         ...     traces.append(builder.build())
         >>> traces = TraceSet(tuple(traces))
         >>> groups, peers = find_communicators(traces), find_peers(traces)
-        >>> fold_ranks(traces, groups, peers, lambda to, base: to - base, np.zeros(4, np.int64)).leaders
+        >>> contents = hash_contents(traces, make_tables(traces))
+        >>> fold_ranks(traces, groups, peers, lambda to, base: to - base, contents).leaders
         array([0])
     """
     ranks = np.array(traces.ranks, np.int64)
@@ -109,7 +114,7 @@ def fold_ranks(traces: TraceSet, groups: Communicators, peers: Peers, places: Pl
     slot = _position(groups.offsets)
     back = _back(peers, other, len(ranks))
     way = places(peers.peer, ranks[peers.rank])
-    color = _dense(_mix(_contents(traces, ranks), initial))
+    color = _dense(initial)
     while True:
         kind = _dense(_mix(_sums(_mix(color[seats], 0), groups.seats), span, names, np.diff(groups.seats)))
         own = _sums(_mix(kind[groups.groups], slot), groups.offsets)
@@ -175,42 +180,43 @@ def _pairs(peers: Peers, classes: Int, other: Int, back: Int, ranks: Int) -> pl.
     return pl.DataFrame(table).unique(["src", "dst"], maintain_order=True)
 
 
-def _contents(traces: TraceSet, ranks: Int) -> Hash:
-    """Hash what each rank does, without names of other ranks; node tables that ranks share are hashed once."""
-    known: dict[int, tuple[int, npt.NDArray[np.float64] | None]] = {}
-    found = np.zeros(len(ranks), np.uint64)
-    for index, trace in enumerate(traces):
-        entry = known.get(id(trace.nodes))
-        if entry is None:
-            roots = trace.column("comm_root")
-            known[id(trace.nodes)] = entry = (
-                _content(trace),
-                None if roots.null_count() == len(roots) else roots.cast(float).fill_null(-1.0).to_numpy(),
-            )
-        value, roots_of = entry
-        # Which of the ranks is the root is told by the groups; that one is it, by its own color.
-        extra = hash((roots_of == ranks[index]).tobytes()) if roots_of is not None else 0
-        found[index] = (value ^ (extra * 0x9E3779B97F4A7C15)) & 0xFFFFFFFFFFFFFFFF
-    return found
+def hash_contents(traces: TraceSet, tables: Tables) -> Hash:
+    """Hash what each rank does, without names of other ranks, uint64 [R].
+
+    Only columns that a simulation reads count; peers are replaced by their order of appearance.
+    """
+    count = len(tables.traces)
+    rows = [tables.frame.select(name for name in _COLUMNS if name in tables.frame.columns).hash_rows(seed=1).to_numpy()]
+    place = np.arange(tables.frame.height) - tables.offsets[tables.owners]
+    found = _sums(_mix(rows[0], place), tables.offsets)
+    for name in DEPENDENCY_COLUMNS:
+        offsets, values = list_values(tables.column(name))
+        node = place[np.repeat(np.arange(len(place)), np.diff(offsets))]
+        found = _mix(found, _sums(_mix(values.astype(np.uint64), node), offsets[tables.offsets]))
+    peers, _ = peers_of(tables)
+    peers = peers.with_columns(slot=pl.int_range(pl.len(), dtype=pl.Int64).over("table"))
+    sent = communication_rows(tables).filter(pl.col("type") != COLLECTIVE)
+    for name in ("comm_src", "comm_dst"):
+        slots = sent.join(peers, left_on=["table", name], right_on=["table", "peer"], how="left", maintain_order="left")
+        table, value = slots["table"].to_numpy(), _mix(slots["slot"].fill_null(-1).to_numpy(), slots["row"].to_numpy())
+        total = np.zeros(count, np.uint64)
+        np.add.at(total, table, value)
+        found = _mix(found, total)
+    family = [hash(trace.metadata.family) for trace in tables.traces]
+    return _with_roots(_mix(found, np.diff(tables.offsets), np.array(family, np.int64))[tables.use], traces, tables)
 
 
-def _content(trace: Trace) -> int:
-    """Hash a node table."""
-    nodes = trace.nodes.select(name for name in trace.nodes.columns if name not in (*_PEERS, *_LISTS))
-    peers, _ = peers_of(trace)
-    slots = {peer: slot for slot, peer in enumerate(peers)}
-    parts = [nodes.hash_rows(seed=1).to_numpy()]
-    for name in _LISTS:
-        parts += [part.astype(np.uint64) for part in list_values(trace.column(name))]
-    if slots:
-        for name in ("comm_src", "comm_dst"):
-            column = trace.column(name).replace_strict(slots, default=-1).fill_null(-2)
-            parts.append(column.to_numpy().astype(np.int64).view(np.uint64))
-    total = hash((trace.metadata.family, tuple(nodes.columns)))
-    for part in parts:
-        mixed = _mix(part, np.arange(len(part)))
-        total = hash((total, len(part), int(np.bitwise_xor.reduce(mixed, initial=0)), int(mixed.sum())))
-    return total & 0xFFFFFFFFFFFFFFFF
+def _with_roots(contents: Hash, traces: TraceSet, tables: Tables) -> Hash:
+    """Tell roots from other ranks; who is whose root is told by the groups, since roots have a content of their own."""
+    roots = tables.column("comm_root")
+    if roots.null_count() == len(roots):
+        return contents
+    values = roots.fill_null(-1).to_numpy()
+    for index, rank in enumerate(traces.ranks):
+        own = values[tables.offsets[tables.use[index]] : tables.offsets[tables.use[index] + 1]] == rank
+        if own.any():
+            contents[index] = _mix(contents[index : index + 1], np.flatnonzero(own).sum() + 1)[0]
+    return contents
 
 
 def _mix(*parts: npt.NDArray[np.generic] | int) -> Hash:

@@ -126,9 +126,10 @@ def _refuse_short(workload: Workload, rows: pl.DataFrame, groups: Communicators,
 def _refuse_uneven(workload: Workload, rows: pl.DataFrame) -> None:
     """Refuse communications whose participants disagree in type or size."""
     one = rows.filter(pl.col("meeting") == rows["meeting"].min()).sort("owner")
-    first = one.row(0, named=True)
-    differs = (pl.col("comm_type") != first["comm_type"]) | (pl.col("comm_size") != first["comm_size"])
-    other = one.filter(differs.fill_null(False)).row(0, named=True)
+    told = one.filter(pl.col("comm_size").is_not_null()) if (one["sizes"] > 1).any() else one
+    first, *others = told.iter_rows(named=True)
+    what = ("comm_type", "comm_size") if (one["sizes"] > 1).any() else ("comm_type",)
+    other = next(row for row in others if any(row[name] != first[name] for name in what))
     waiting = [_waiting(workload, row, what_it_is(row)) for row in one.head(_ROWS).iter_rows(named=True)]
     raise SimulationError(
         f"{whose(first)}: expected the same type and size on all ranks, got {what_it_is(first)} on rank "

@@ -20,7 +20,8 @@ import polars as pl
 from chakra_et._jit.order import issue_order
 from chakra_et.ir import CommType
 from chakra_et.ir.arrays import list_series
-from chakra_et.sim.communicators import COLLECTIVE, SEND, Communicators, communications
+from chakra_et.ir.columns import SCHEMA
+from chakra_et.sim.communicators import COLLECTIVE, SEND, Communicators, communication_rows
 from chakra_et.sim.fold import Fold
 from chakra_et.sim.workload import Workload
 
@@ -30,8 +31,8 @@ Int = npt.NDArray[np.int64]
 
 # Sizes of these may differ between ranks by nature (uneven splits, roots).
 UNEVEN = [int(kind) for kind in (CommType.ALL_TO_ALL, CommType.GATHER, CommType.SCATTER, CommType.BARRIER)]
-_INTEGERS = ("comm_type", "comm_size", "comm_seq", "comm_src", "comm_dst", "comm_tag", "comm_root")
-_WORDS = ("comm_dtype", "pg_name", "in_split_sizes")
+_COLUMNS = ("comm_type", "comm_size", "comm_dtype", "comm_seq", "comm_src", "comm_dst", "comm_tag", "comm_root",
+            "pg_name", "in_split_sizes", "unknown_comm")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,30 +129,29 @@ def _rows(workload: Workload) -> pl.DataFrame:
 
 
 def _columns(workload: Workload) -> pl.DataFrame:
-    """Return the columns that matter, of communication nodes only; node tables that ranks share are read once."""
-    parts: dict[int, pl.DataFrame] = {}
-    pieces = []
-    for owner, (rank, trace) in enumerate(zip(workload.ranks.tolist(), workload.traces, strict=True)):
-        part = parts.get(id(trace.nodes))
-        if part is None:
-            part = trace.nodes.select(
-                pl.int_range(pl.len(), dtype=pl.Int64).alias("position"),
-                pl.col("type").cast(pl.Int64).alias("kind"),
-                "start_ns",
-                "duration_ns",
-                *(trace.column(name) for name in (*_INTEGERS, *_WORDS, "wait_ns", "transfer_ns")),
-                trace.column("unknown_comm").fill_null(False),
-                pl.lit(trace.metadata.family == "collected").alias("collected"),
-            )
-            parts[id(trace.nodes)] = part = part.filter(communications(trace))
-        pieces.append(
-            part.with_columns(
-                pl.col("position") + workload.offsets[owner],
-                owner=pl.lit(owner, pl.Int64),
-                rank=pl.lit(rank, pl.Int64),
-            )
-        )
-    return pl.concat(pieces)
+    """Return the columns that matter, of communication nodes only."""
+    tables = workload.tables
+    rows = communication_rows(tables)
+    absent = (pl.lit(None, SCHEMA[name]).alias(name) for name in _COLUMNS if name not in rows.columns)
+    collected = [number for number, trace in enumerate(tables.traces) if trace.metadata.family == "collected"]
+    rows = rows.with_columns(absent).select(
+        "table",
+        pl.col("row").alias("position"),
+        pl.col("type").cast(pl.Int64).alias("kind"),
+        "start_ns",
+        *_COLUMNS,
+        pl.col("table").is_in(collected).alias("collected"),
+    )
+    ranks = pl.DataFrame(
+        {
+            "table": tables.use,
+            "owner": np.arange(len(tables.use), dtype=np.int64),
+            "rank": workload.ranks,
+            "first": workload.offsets[:-1],
+        }
+    )
+    rows = ranks.join(rows, on="table", maintain_order="left_right")
+    return rows.with_columns(pl.col("position") + pl.col("first"), pl.col("unknown_comm").fill_null(False))
 
 
 def _seats(workload: Workload, groups: Communicators, fold: Fold) -> pl.DataFrame:

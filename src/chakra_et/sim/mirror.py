@@ -3,6 +3,8 @@
 A copy does what its original does, with the partners that lie around it as the original's lie around that one. Groups
 that hold both stay as they are. Others must be evenly spaced, as in grids of tensor, pipeline and data parallel ranks:
 then the copy's group is the one of the same length and distance that holds it.
+
+Ranks of one group do alike; of small groups more so than of large ones. Who exchanges messages does something else.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import polars as pl
 from chakra_et.errors import SimulationError
 from chakra_et.ir import ProcessGroup, Trace, TraceSet
 from chakra_et.ir.process_group import groups_of
-from chakra_et.sim.communicators import peers_of
+from chakra_et.sim.communicators import find_peers
 
 __all__ = ["mirror_ranks"]
 
@@ -24,9 +26,6 @@ _PEERS = ("comm_src", "comm_dst")
 
 def mirror_ranks(traces: TraceSet) -> tuple[TraceSet, tuple[str, ...]]:
     """Add a copy for each rank of the job that has no trace.
-
-    The original is the rank that shares most groups with the missing one and exchanges no messages with it (those do
-    something else), of these the nearest.
 
     Args:
         traces: The traces; their groups, peers and `world_size` tell how many ranks there are.
@@ -49,27 +48,44 @@ def mirror_ranks(traces: TraceSet) -> tuple[TraceSet, tuple[str, ...]]:
     known = {
         rank: groups_of(rank, (*trace.process_groups, *traces.process_groups)) for rank, trace in originals.items()
     }
-    peers = {rank: peers_of(trace)[0] for rank, trace in originals.items()}
-    beyond = [max(group.ranks, default=-1) for groups in known.values() for group in groups.values()]
-    size = max(
-        traces.world_size, *(top + 1 for top in beyond), *(peer + 1 for met in peers.values() for peer in met), 0
-    )
-    missing = [rank for rank in range(size) if rank not in originals]
-    copies: dict[int, Trace] = {}
-    sources: dict[int, list[int]] = {}
-    for rank in missing:
-        source = min(originals, key=lambda one: _distance(one, rank, known[one], peers[one]))
-        copies[rank] = _copy(originals[source], source, rank, known[source], size)
-        sources.setdefault(source, []).append(rank)
+    peers: dict[int, set[int]] = {rank: set() for rank in originals}
+    for rank, peer, _ in find_peers(traces).directed:
+        peers[rank].add(peer)
+    told = [member for groups in known.values() for group in groups.values() for member in group.ranks]
+    size = max([traces.world_size, *(rank + 1 for rank in told), *(rank + 1 for met in peers.values() for rank in met)])
+    sources = _sources(known, peers, size)
+    copies = {
+        rank: _copy(originals[source], source, rank, known[source], size)
+        for rank, source in sources.items()
+        if rank != source
+    }
     every = {rank: replace(trace, metadata=replace(trace.metadata, rank=rank)) for rank, trace in originals.items()}
-    said = tuple(f"{_listed(ranks)} of rank {source}" for source, ranks in sources.items())
-    merged = tuple(trace for _, trace in sorted({**every, **copies}.items()))
-    return TraceSet(merged, ()), said
+    of_source: dict[int, list[int]] = {}
+    for rank in sorted(copies):
+        of_source.setdefault(sources[rank], []).append(rank)
+    said = tuple(f"{_listed(ranks)} of rank {source}" for source, ranks in of_source.items())
+    return TraceSet(tuple(trace for _, trace in sorted({**every, **copies}.items()))), said
 
 
-def _distance(one: int, rank: int, groups: dict[str, ProcessGroup], peers: list[int]) -> tuple[bool, int, int]:
-    shared = sum(rank in group.ranks for group in groups.values())
-    return rank in peers, -shared, abs(one - rank)
+def _sources(known: dict[int, dict[str, ProcessGroup]], peers: dict[int, set[int]], size: int) -> dict[int, int]:
+    """Return the original of every rank: from each, the partners in its groups become copies, and their partners."""
+    sources = {rank: rank for rank in known}
+    sizes = sorted({len(group.ranks) for groups in known.values() for group in groups.values()})
+    for most in sizes:
+        reached = list(sources)
+        while reached:
+            rank = reached.pop()
+            source = sources[rank]
+            away = {peer + rank - source for peer in peers[source]}
+            for group in known[source].values():
+                if 0 < len(group.ranks) <= most:
+                    moved = _moved(group, source, rank, size).ranks
+                    fresh = [one for one in moved if one not in sources and one not in away]
+                    sources |= dict.fromkeys(fresh, source)
+                    reached += fresh
+    for rank in range(size):
+        sources.setdefault(rank, min(known, key=lambda one: (rank in peers[one], abs(one - rank))))
+    return sources
 
 
 def _copy(trace: Trace, source: int, rank: int, groups: dict[str, ProcessGroup], size: int) -> Trace:

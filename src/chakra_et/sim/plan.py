@@ -85,15 +85,17 @@ def make_plan(
     facts[:, es.WAITS] = 0
     facts[meetings.nodes, es.WAITS] = exchange.waits
     signals, absent = _signals(facts, rooms, exchange, len(meetings.seats) - 1)
-    role = np.where(resources.of_node >= 0, es.OCCUPIES, 0)
-    role[meetings.nodes] |= es.MEETS
-    role[facts[:, es.SIGNAL] >= 0] |= es.SIGNALS
+    bits = np.zeros(count, np.int32)
+    bits[meetings.nodes] = es.MEETS
+    bits[facts[:, es.SIGNAL] >= 0] |= es.SIGNALS
+    occupies = resources.of_node >= 0
+    role = np.where(bits == 0, resources.of_node + 1, -(bits | (es.OCCUPIES * occupies))).astype(np.int32)
     table = np.full((len(absent), 10), -1, np.int64)
     table[:, es.CHANNEL] = resources.of_meeting
     table[:, es.ABSENT] = absent
     table[:, es.SEATS], table[:, es.SEATS_END] = meetings.seats[:-1], meetings.seats[1:]
     table[:, es.CAME] = table[:, es.VISITED] = 0
-    servers = np.zeros((len(resources.servers), 7), np.int64)
+    servers = np.zeros((len(resources.servers), 8), np.int64)
     servers[:, es.SERVERS], servers[:, es.QUEUE], servers[:, es.HELD] = resources.servers, -1, -1
     engine = resources.of_rank[workload.owners[meetings.nodes]]
     if slowdown != 1.0:
@@ -104,7 +106,7 @@ def make_plan(
         needs=np.diff(workload.indptr),
         earliest=np.zeros(count, np.int64),
         duration=np.zeros(count, np.int64),
-        role=role.astype(np.int8),
+        role=role,
         facts=facts,
         signals=signals,
         seats=np.stack([meetings.nodes, engine], axis=1),

@@ -20,7 +20,7 @@ from chakra_et._jit.engine_state import Plan
 from chakra_et.ir import NodeType, TraceSet
 from chakra_et.sim.communicators import Communicators, Peers, find_communicators, find_peers
 from chakra_et.sim.compute import Work, find_work
-from chakra_et.sim.fold import Fold, fold_ranks, no_fold
+from chakra_et.sim.fold import Fold, fold_ranks, hash_contents, no_fold
 from chakra_et.sim.measured import Exchange, measure, plain_exchange, recorded_offsets, window_starts
 from chakra_et.sim.meeting_errors import check_meetings, refuse_missing
 from chakra_et.sim.meetings import Meetings, make_meetings, match_nodes
@@ -28,7 +28,7 @@ from chakra_et.sim.network.communications import Communications, group_communica
 from chakra_et.sim.network.topology import Grid
 from chakra_et.sim.plan import make_plan, successors
 from chakra_et.sim.resources import ResourceModel, compute_nodes, engines, streams
-from chakra_et.sim.workload import Workload, make_workload
+from chakra_et.sim.workload import Workload, make_tables, make_workload
 
 __all__ = ["Cast", "Scene", "missing_ranks"]
 
@@ -166,8 +166,9 @@ class Scene:
 
     def __init__(self, traces: TraceSet, clock_offsets: Mapping[int, int] | None, iteration: int | None) -> None:
         self.traces, self.clock_offsets, self.iteration = traces, clock_offsets, iteration
-        self.groups = find_communicators(traces)
-        self.peers = find_peers(traces)
+        self.tables = make_tables(traces)
+        self.groups = find_communicators(traces, self.tables)
+        self.peers = find_peers(traces, self.tables)
         # Recorded times differ from rank to rank.
         self.may_fold = len(traces) > 1 and all(trace.metadata.family != "collected" for trace in traces)
         self._casts: dict[tuple[object, ...], Cast] = {}
@@ -193,8 +194,14 @@ class Scene:
     def _no_fold(self) -> Fold:
         return no_fold(self.traces, self.groups, self.peers)
 
+    @cached_property
+    def contents(self) -> npt.NDArray[np.uint64]:
+        """Hash of what each rank does, uint64 [R]."""
+        return hash_contents(self.traces, self.tables)
+
     def _fold(self, grid: Grid | None, delays: Mapping[int, int]) -> Fold:
-        initial = np.array([delays.get(rank, 0) for rank in self.traces.ranks], np.int64)
+        late = np.array([delays.get(rank, 0) for rank in self.traces.ranks], np.uint64)
+        initial = self.contents + late * np.uint64(0x9E3779B97F4A7C15)
 
         def places(ranks: Int, base: Int) -> Int:
             return grid.relative(ranks, base) if grid is not None else np.zeros(len(ranks), np.int64)

@@ -53,12 +53,12 @@ def make_plan(job):
     preds = np.array([pred for node in job.nodes for pred in node.preds], np.int64)
     out, succs = invert(indptr, preds)
     facts = np.full((count, 4), -1, np.int64)
-    signals, role = [], np.zeros(count, np.int8)
+    signals, role = [], np.zeros(count, np.int32)
     for number, node in enumerate(job.nodes):
         facts[number] = node.resource, node.meeting, node.waits, -1
-        role[number] = (node.meeting >= 0) * es.MEETS + (node.resource >= 0) * es.OCCUPIES
+        bits = (node.meeting >= 0) * es.MEETS + bool(node.signals) * es.SIGNALS
+        role[number] = -(bits + (node.resource >= 0) * es.OCCUPIES) if bits else node.resource + 1
         for meeting in node.signals:
-            role[number] |= es.SIGNALS
             signals.append((meeting, facts[number, es.SIGNAL]))
             facts[number, es.SIGNAL] = len(signals) - 1
     seats = [(number, job.engines.get(node.rank, -1)) for room in range(len(job.meetings))
@@ -69,7 +69,7 @@ def make_plan(job):
         absent = sum(node.signals.count(room) for node in job.nodes)
         table[room, :5] = meeting.channel, meeting.flow, absent, sum(sizes[:room]), sum(sizes[: room + 1])
     table[:, [es.CAME, es.VISITED]] = 0
-    resources = np.zeros((len(job.servers), 7), np.int64)
+    resources = np.zeros((len(job.servers), 8), np.int64)
     resources[:, es.SERVERS] = job.servers
     resources[:, [es.QUEUE, es.HELD]] = -1
     for resource in job.engines.values():
