@@ -1,4 +1,4 @@
-"""Chakra execution traces from real profiles: convert, validate, reconstruct, repair, slice, export.
+"""Chakra execution traces from real profiles: convert, validate, reconstruct, repair, slice, simulate, export.
 
 Everything that a user needs is here; each name is loaded when it is first used, so that importing the package is cheap.
 
@@ -35,16 +35,7 @@ if TYPE_CHECKING:
     )
     from chakra_et.io import read_set as load
     from chakra_et.io import write_set as save
-    from chakra_et.ir import (
-        COLUMNS,
-        CommType,
-        NodeType,
-        ProcessGroup,
-        Trace,
-        TraceBuilder,
-        TraceMetadata,
-        TraceSet,
-    )
+    from chakra_et.ir import COLUMNS, CommType, NodeType, ProcessGroup, Trace, TraceBuilder, TraceMetadata, TraceSet
     from chakra_et.passes.fuse import fuse
     from chakra_et.passes.match_comms import Matching, match_comms
     from chakra_et.passes.reconstruct import Reconstruction, reconstruct
@@ -53,14 +44,20 @@ if TYPE_CHECKING:
     from chakra_et.reports.dot import export_dot, export_graphml
     from chakra_et.reports.perfetto import export_perfetto
     from chakra_et.sample import sample_folder
+    from chakra_et.sim.astra import AstraOptions, simulate_astra
     from chakra_et.sim.astra_sim import export_astra_sim
-    from chakra_et.specs import System, load_system
+    from chakra_et.sim.options import SimulateOptions
+    from chakra_et.sim.result import SimResult
+    from chakra_et.sim.simulate import simulate
+    from chakra_et.specs import AstraConfig, System, load_system, read_astra_config
     from chakra_et.validation import Finding, ValidationReport, validate
 
 __version__ = "0.1.0"
 
 # Name here -> the module it lives in, and its name there where that differs.
 _EXPORTS: dict[str, str] = {
+    "AstraConfig": "chakra_et.specs",
+    "AstraOptions": "chakra_et.sim.astra",
     "COLUMNS": "chakra_et.ir",
     "ChakraError": "chakra_et.errors",
     "Change": "chakra_et.passes.repair",
@@ -80,6 +77,8 @@ _EXPORTS: dict[str, str] = {
     "Quality": "chakra_et.conversion",
     "RankQuality": "chakra_et.conversion",
     "Reconstruction": "chakra_et.passes.reconstruct",
+    "SimResult": "chakra_et.sim.result",
+    "SimulateOptions": "chakra_et.sim.options",
     "SimulationError": "chakra_et.errors",
     "System": "chakra_et.specs",
     "Trace": "chakra_et.ir",
@@ -98,6 +97,7 @@ _EXPORTS: dict[str, str] = {
     "load": "chakra_et.io:read_set",
     "load_system": "chakra_et.specs",
     "match_comms": "chakra_et.passes.match_comms",
+    "read_astra_config": "chakra_et.specs",
     "reconstruct": "chakra_et.passes.reconstruct",
     "repair": "chakra_et.passes.repair",
     "sample_folder": "chakra_et.sample",
@@ -105,11 +105,15 @@ _EXPORTS: dict[str, str] = {
     "select_ids": "chakra_et.passes.select",
     "select_iteration": "chakra_et.passes.select",
     "select_time": "chakra_et.passes.select",
+    "simulate": "chakra_et.sim.simulate",
+    "simulate_astra": "chakra_et.sim.astra",
     "validate": "chakra_et.validation",
 }
 
 __all__ = [
     "COLUMNS",
+    "AstraConfig",
+    "AstraOptions",
     "ChakraError",
     "Change",
     "CommType",
@@ -128,6 +132,8 @@ __all__ = [
     "Quality",
     "RankQuality",
     "Reconstruction",
+    "SimResult",
+    "SimulateOptions",
     "SimulationError",
     "System",
     "Trace",
@@ -147,6 +153,7 @@ __all__ = [
     "load",
     "load_system",
     "match_comms",
+    "read_astra_config",
     "reconstruct",
     "repair",
     "sample_folder",
@@ -154,6 +161,8 @@ __all__ = [
     "select_ids",
     "select_iteration",
     "select_time",
+    "simulate",
+    "simulate_astra",
     "validate",
 ]
 

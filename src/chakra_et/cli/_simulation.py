@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from chakra_et.cli._types import whole_number
 from chakra_et.errors import InputError
+from chakra_et.units import parse_ns
 
 if TYPE_CHECKING:
     from chakra_et.sim.options import SimulateOptions
@@ -43,7 +44,20 @@ def add_model(parser: argparse._ArgumentGroup | argparse.ArgumentParser) -> None
         help="factor on compute of a kind (gemm, attention, ..., * for the rest), on comm or on host; may be repeated",
     )  # fmt: skip
     parser.add_argument("--algorithm", default="auto", metavar="NAME", help="algorithm of collectives (default: auto)")
-    parser.add_argument("--resources", choices=("auto", "streams", "engines"), default="auto", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--delay", type=_delay, action="append", default=[], metavar="RANK=TIME",
+        help="let a rank begin late, such as 3=2ms; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--resources", choices=("auto", "streams", "engines"), default="auto",
+        help="streams: the edges alone decide, as in collected traces; engines: a rank has one compute engine, a "
+        "process group --channels (default: what fits the traces)",
+    )  # fmt: skip
+    parser.add_argument("--channels", type=whole_number(1), default=1, metavar="N", help="of a group, with engines")
+    parser.add_argument(
+        "--overlap-slowdown", type=float, default=1.0, metavar="X",
+        help="factor on compute while a communication of its rank is in transfer, with engines; inf: it stands still",
+    )  # fmt: skip
     parser.add_argument(
         "--iteration", type=_iteration, default="inner", metavar="N|inner|all",
         help="which training step: a number, inner (all but the first and the last, each on its own), or all "
@@ -86,6 +100,9 @@ def model_options(args: argparse.Namespace) -> SimulateOptions:
         host_scale=host,
         compute_scale=scales or 1.0,
         algorithm=args.algorithm,
+        rank_delay_ns=dict(args.delay),
+        channels=args.channels,
+        overlap_slowdown=args.overlap_slowdown,
         from_device=measured.device if measured and args.compute == "scaled" else None,
         measured_system=measured,
     )
@@ -107,6 +124,14 @@ def _factor(text: str) -> tuple[str, float]:
     if not 0 <= factor < float("inf"):
         raise ArgumentTypeError(f"expected a factor of 0 or more, such as gemm=1.8, got '{text}'")
     return kind, factor
+
+
+def _delay(text: str) -> tuple[int, int]:
+    rank, time = _assignment(text)
+    try:
+        return whole_number(0)(rank), parse_ns(time)
+    except InputError as err:
+        raise ArgumentTypeError(f"expected RANK=TIME such as 3=2ms, got '{text}'") from err
 
 
 def _iteration(text: str) -> int | str:

@@ -156,7 +156,8 @@ def _print_result(result: SimResult) -> None:
         _print_groups(result)
     if result.bounds:
         total = sum(result.bounds.values())
-        parts = [f"{name} {format_share(spent, total)}" for name, spent in result.bounds.items()]
+        worth = {name: spent for name, spent in result.bounds.items() if 1000 * spent >= total}
+        parts = [f"{name.replace('_', ' ')} {format_share(spent, total)}" for name, spent in worth.items()]
         print_line(f"Bound by (along the critical path): {', '.join(parts)}")
     for note in result.notes:
         print_line(f"Note: {note}")

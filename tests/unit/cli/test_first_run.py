@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from chakra_et.cli._first_run import announce_compilation, is_compiled
+from chakra_et.cli._first_run import ANY, ASTRA, NATIVE, announce_compilation, is_compiled
 
 
 class Terminal(io.StringIO):
@@ -33,3 +33,12 @@ def test_says_nothing_where_nobody_reads(cache, monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     announce_compilation()
     assert sys.stderr.getvalue() == ""
+
+
+def test_each_simulator_has_loops_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    (tmp_path / "astra_1").mkdir()
+    (tmp_path / "astra_1" / "engine.run-451.py311.nbi").touch()
+    assert is_compiled(ANY)
+    assert is_compiled(ASTRA)
+    assert not is_compiled(NATIVE)
