@@ -1,7 +1,8 @@
 """Instances of collectives: who has come, which chunk runs in which queue, and when a member is through.
 
 A rank's chunks enter the queue of their first phase at once; a queue runs as many of them as it has room for, first in,
-first out. On leaving a phase, a chunk enters the next queue before it frees its place in the last one.
+first out. On leaving a phase, a chunk frees its place in the queue before it enters the next one; on leaving the last
+phase, what the collective's end sets off comes first.
 """
 
 from __future__ import annotations

@@ -272,17 +272,19 @@ def _complete(m: Machine, node: int) -> None:
 def _end_phase(m: Machine, stream: int) -> int:
     """A chunk has ended a phase; return the collective's node if that was its last chunk's last phase, else -1.
 
-    What that end sets off comes before the chunk's place in its queue is free.
+    What the collective's end sets off comes before the chunk's place in its queue is free.
     """
     instance = m.streams[stream].instance
     plan = m.instances[instance].plan
     rank = rank_of(m, stream)
     queues = rank * m.fixed[0].levels * m.fixed[0].queues
-    m.clock[0].then_queue = queues + m.routes[stream * m.fixed[0].phases + m.streams[stream].phase].queue
+    queue = queues + m.routes[stream * m.fixed[0].phases + m.streams[stream].phase].queue
     m.streams[stream].phase += 1
     if m.streams[stream].phase < m.plans[plan].last - m.plans[plan].first:
+        free_place(m, queue)
         enter_queue(m, rank, stream)
         return NONE
+    m.clock[0].then_queue = queue
     member = m.instances[instance].member + (stream - m.instances[instance].stream) // m.plans[plan].chunks
     m.joins[member].left -= 1
     if m.joins[member].left > 0:

@@ -281,9 +281,9 @@ def solve(m: Machine, instance: int) -> None:
             m.joins[slot + lane].left -= 1
             if m.joins[slot + lane].left == 0:
                 m.joins[slot + lane].end, m.joins[slot + lane].since = now, m.items[item].since
-        # Whoever enters the next queue comes before who takes the place that is left.
-        for number in range(entering if freed == NONE else entering + 1):
-            beginner = _enter(m, item + number) if number < entering else _leave(m, freed)
+        # Who takes the place that is left comes before whoever enters the next queue.
+        for number in range(0 if freed == NONE else -1, entering):
+            beginner = _leave(m, freed) if number < 0 else _enter(m, item + number)
             if beginner != NONE:
                 _begin(m, beginner, now)
     for lane in range(lanes, m.groups[m.plans[m.instances[instance].plan].group].last - m.job[0].member):

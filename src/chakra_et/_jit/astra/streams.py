@@ -1,8 +1,9 @@
 """The collective algorithms as state machines: what a chunk does at its start, on a message, and when a delay is over.
 
 A step is one send and the receive that is posted with it: the k-th send of a rank is the k-th receive of the rank that
-it goes to. Each receive has a mailbox entry, which says whether the message or the receive is there first: a step one,
-a neighbor one (trees), or one in all (ring steps come in order, so that counting is enough).
+it goes to. Each receive has a mailbox entry, which says whether the message or the receive is there first: a step one
+(halving-doubling), a neighbor one (trees, and direct: two ranks may go through the others in opposite directions), or
+one in all (ring). Messages between two ranks come in order, so that counting is enough.
 
 Rules and sources: docs/astra-sim.md.
 """
@@ -14,6 +15,7 @@ from chakra_et._jit.astra.network import new_message, send_message
 from chakra_et._jit.astra.state import (
     CALL_GENERAL,
     CALL_REDUCE,
+    DIRECT,
     DOUBLE_BINARY_TREE,
     EVENT_LATE,
     HALVING_DOUBLING,
@@ -118,6 +120,14 @@ def _tree_neighbor(place: int, count: int, way: int, entry: int) -> int:
 
 
 @leaf
+def _source(m: Machine, stream: int, phase: int, entry: int) -> int:
+    """Return the place that the message of a mailbox entry comes from."""
+    if m.phases[phase].kind == DIRECT:
+        return (_place(m, stream, phase) + 1 + entry) % m.phases[phase].members
+    return _partner(m, stream, phase, entry, -1)
+
+
+@leaf
 def _box(m: Machine, stream: int, phase: int, entry: int) -> int:
     instance = m.streams[stream].instance
     size = m.plans[m.instances[instance].plan].mail
@@ -144,7 +154,7 @@ def _message(m: Machine, stream: int, phase: int, entry: int, size: int) -> int:
 @inner
 def send_data(m: Machine, stream: int, phase: int, entry: int) -> None:
     """Send the message of a receiving stream's mailbox entry off."""
-    _, source = _other(m, stream, phase, _partner(m, stream, phase, entry, -1))
+    _, source = _other(m, stream, phase, _source(m, stream, phase, entry))
     message = _message(m, stream, phase, entry, _bytes(m, phase, entry))
     send_message(m, message, source, rank_of(m, stream))
 
@@ -166,6 +176,8 @@ def _send(
             way, own = _way(m, stream, phase), _place(m, stream, phase)
             left = _tree_neighbor(place, m.phases[phase].members, way, _LEFT)
             entry = _LEFT if left == own else _RIGHT
+    elif m.phases[phase].kind == DIRECT:
+        entry = (_place(m, stream, phase) - place - 1) % m.phases[phase].members
     if m.fixed[0].rendezvous == 1:
         box = _box(m, goal, phase, entry)
         came = m.boxes[box].requests > 0
@@ -184,12 +196,15 @@ def _post(
     m: Machine,
     stream: int,
     phase: int,
-    entry: int,
+    step: int,
 ) -> None:
-    """Post a receive; with rendezvous, ask the sender for the message first."""
+    """Post the receive of a step (of a tree: from a neighbor); with rendezvous, ask the sender for the message first."""
+    entry = step
+    if m.phases[phase].kind == DIRECT:
+        own = _place(m, stream, phase)
+        entry = (_partner(m, stream, phase, step, -1) - own - 1) % m.phases[phase].members
     if m.fixed[0].rendezvous == 1:
-        place = _partner(m, stream, phase, entry, -1)
-        _, source = _other(m, stream, phase, place)
+        _, source = _other(m, stream, phase, _source(m, stream, phase, entry))
         message = _message(m, stream, phase, entry, REQUEST_BYTES)
         m.messages[message].request = 1
         send_message(m, message, rank_of(m, stream), source)

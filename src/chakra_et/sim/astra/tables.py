@@ -187,8 +187,8 @@ def _gate(phase: Phase) -> int:
 
 
 def _mailbox(phase: Phase) -> int:
-    if phase.algorithm == RING:
-        return 1
+    if phase.algorithm in (RING, DIRECT):
+        return 1 if phase.algorithm == RING else phase.members - 1
     return 3 if phase.algorithm == DOUBLE_BINARY_TREE else phase.sends
 
 
