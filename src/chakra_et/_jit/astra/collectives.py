@@ -7,9 +7,21 @@ phase, what the collective's end sets off comes first.
 
 from __future__ import annotations
 
-from chakra_et._jit.astra.events import register
+from chakra_et._jit.astra.events import push_event, register
 from chakra_et._jit.astra.solve import solve
-from chakra_et._jit.astra.state import CALL_END, CALL_NODE, DOUBLE_BINARY_TREE, NONE, Machine, inner, leaf
+from chakra_et._jit.astra.state import (
+    CALL_NODE,
+    DOUBLE_BINARY_TREE,
+    EVENT_SOLVED,
+    NONE,
+    RING,
+    STATUS_AGAIN,
+    STATUS_MISMATCH,
+    STATUS_OPPOSED,
+    Machine,
+    inner,
+    leaf,
+)
 from chakra_et._jit.astra.streams import begin_phase
 
 __all__ = ["end_member", "enter_queue", "free_place", "join_collective"]
@@ -88,8 +100,12 @@ def _turn(m: Machine, rank: int, level: int, rotation: int) -> int:
 
 
 @inner
-def _choose_queues(m: Machine, rank: int, plan: int, stream: int) -> None:
-    """Choose queue and way of every phase of every chunk, the first of which is `stream`."""
+def _choose_queues(m: Machine, rank: int, plan: int, stream: int, others: bool) -> bool:
+    """Choose queue and way of every phase of every chunk, the first of which is `stream`.
+
+    Where all members share streams, return False if the ways of rings aren't those that others have chosen.
+    """
+    same = True
     for chunk in range(m.plans[plan].chunks):
         for phase in range(m.plans[plan].first, m.plans[plan].last):
             place = (stream + chunk) * m.fixed[0].phases + phase - m.plans[plan].first
@@ -97,11 +113,44 @@ def _choose_queues(m: Machine, rank: int, plan: int, stream: int) -> None:
             turn = _turn(m, rank, level, rotation)
             m.routes[place].queue = level * m.fixed[0].queues + turn
             back = rotation == 2 or (rotation == 0 and m.fixed[0].queues > 1 and turn >= m.fixed[0].queues // 2)
-            m.routes[place].way = -1 if back else 1
+            before, m.routes[place].way = m.routes[place].way, -1 if back else 1
+            if m.phases[phase].kind == RING and m.phases[phase].members > 2 and m.routes[place].way != before:
+                same = not others
             if m.phases[phase].kind == DOUBLE_BINARY_TREE:
                 slot = rank * m.fixed[0].trees + m.phases[phase].tree
                 m.routes[place].way = -1 if m.turns[slot] == 1 else 1
                 m.turns[slot] = 1 - m.turns[slot]
+    return same
+
+
+@inner
+def _opposed(m: Machine, instance: int, plan: int, member: int, other: int, phase: int) -> bool:
+    """Return True if a neighbor in a ring has chosen the other way for a chunk: their messages never meet."""
+    slot = m.groups[m.plans[plan].group].first + other
+    if other == member or m.members[slot].counter <= m.instances[instance].number:
+        return False
+    chunks, base = m.plans[plan].chunks, m.instances[instance].stream
+    for chunk in range(chunks):
+        own = (base + member * chunks + chunk) * m.fixed[0].phases + phase - m.plans[plan].first
+        its = (base + other * chunks + chunk) * m.fixed[0].phases + phase - m.plans[plan].first
+        if m.routes[own].way != m.routes[its].way:
+            return True
+    return False
+
+
+@inner
+def _rings_meet(m: Machine, instance: int, plan: int, member: int) -> bool:
+    """Return True if a member goes round its rings as its neighbors do, as far as they have come."""
+    for phase in range(m.plans[plan].first, m.plans[plan].last):
+        count, stride = m.phases[phase].members, max(m.phases[phase].stride, 1)
+        if m.phases[phase].kind == RING and count > 2:
+            place = member // stride % count
+            for step in (1, count - 1):
+                other = member + ((place + step) % count - place) * stride
+                if _opposed(m, instance, plan, member, other, phase):
+                    m.clock[0].wrong_other = m.joins[m.instances[instance].member + other].node
+                    return False
+    return True
 
 
 @inner
@@ -139,7 +188,7 @@ def join_collective(
     m: Machine,
     node: int,
 ) -> bool:
-    """A rank issues a collective. Return False if the others of its group issued another one in its place."""
+    """A rank issues a collective. Return False if that can't be; the clock's `failure` says why."""
     rank, plan, now = m.nodes[node].rank, m.nodes[node].plan, m.clock[0].now
     group = m.plans[plan].group
     member = m.places[group * m.fixed[0].ranks + rank]
@@ -149,6 +198,7 @@ def join_collective(
     instance = _find_instance(m, group, number, plan)
     if m.instances[instance].plan != plan:
         m.clock[0].wrong_node, m.clock[0].wrong_instance = node, instance
+        m.clock[0].failure = STATUS_MISMATCH
         return False
     own = m.instances[instance].member + member
     m.joins[own].node, m.joins[own].start = node, now
@@ -157,23 +207,27 @@ def join_collective(
     m.instances[instance].arrived += 1
     if m.plans[plan].first == m.plans[plan].last:
         # Nothing to do: a group of one, or no dimension. ASTRA-sim never ends it.
-        register(m, rank, now, now, CALL_NODE, node)
+        register(m, rank, now, CALL_NODE, node)
         end_member(m, instance)
         return True
     base = m.instances[instance].stream
     if m.plans[plan].solve == 0:
         base += member * m.plans[plan].chunks
-    _choose_queues(m, rank, plan, base)
+    shared = m.plans[plan].solve == 1 and m.instances[instance].arrived > 1
+    if not _choose_queues(m, rank, plan, base, shared):
+        m.clock[0].failure = STATUS_AGAIN
+        return False
     if m.plans[plan].solve == 1:
         members = m.groups[group].last - m.groups[group].first
         if m.instances[instance].arrived == members:
             solve(m, instance)
-            for other in range(members):
-                slot = m.instances[instance].member + other
-                holder = m.nodes[m.joins[slot].node].rank
-                end, since = m.joins[slot].end, m.joins[slot].since
-                register(m, holder, end, since, CALL_END, slot)
+            for slot in range(m.instances[instance].member, m.instances[instance].member + members):
+                push_event(m, m.joins[slot].since, EVENT_SOLVED, slot)
         return True
+    if m.fixed[0].fold == 0 and not _rings_meet(m, instance, plan, member):
+        m.clock[0].wrong_node = node
+        m.clock[0].failure = STATUS_OPPOSED
+        return False
     for stream in range(base, base + m.plans[plan].chunks):
         m.streams[stream].phase = 0
         enter_queue(m, rank, stream)

@@ -9,7 +9,7 @@ Rules and sources: docs/astra-sim.md.
 from __future__ import annotations
 
 from chakra_et._jit.astra.collectives import end_member, enter_queue, free_place, join_collective
-from chakra_et._jit.astra.events import pop_event, push_event, register, release_call, take_bundle
+from chakra_et._jit.astra.events import note, pop_event, push_event, register, release_call, take_bundle
 from chakra_et._jit.astra.network import free_link, new_message, next_hop, release_message, send_message
 from chakra_et._jit.astra.state import (
     CALL_END,
@@ -22,6 +22,7 @@ from chakra_et._jit.astra.state import (
     EVENT_HOP,
     EVENT_LATE,
     EVENT_RANK,
+    EVENT_SOLVED,
     KIND_COLLECTIVE,
     KIND_CUSTOM,
     KIND_INVALID,
@@ -32,9 +33,9 @@ from chakra_et._jit.astra.state import (
     KIND_TIMED,
     NONE,
     REQUEST_BYTES,
+    STATUS_AGAIN,
     STATUS_DONE,
     STATUS_GROW,
-    STATUS_MISMATCH,
     STATUS_PAUSE,
     Machine,
     Records,
@@ -146,10 +147,10 @@ def _expect_node(m: Machine, node: int) -> None:
 def _ask_memory(m: Machine, node: int) -> None:
     server, now = m.ranks[m.nodes[node].rank].server, m.clock[0].now
     if server == NONE:
-        register(m, m.nodes[node].rank, now + m.nodes[node].cost, now, CALL_NODE, node)
+        register(m, m.nodes[node].rank, now + m.nodes[node].cost, CALL_NODE, node)
     elif m.servers[server].busy == 0:
         m.servers[server].busy = 1
-        register(m, m.nodes[node].rank, now + m.nodes[node].cost, now, CALL_MEMORY, node)
+        register(m, m.nodes[node].rank, now + m.nodes[node].cost, CALL_MEMORY, node)
     else:
         _append(m.servers, m.state, server, node)
 
@@ -237,7 +238,7 @@ def _issue(m: Machine, rank: int) -> bool:
                 if m.nodes[node].slot < 3:
                     m.holders[rank * 3 + m.nodes[node].slot] = node
                 if m.nodes[node].kind == KIND_TIMED:
-                    register(m, rank, now + m.nodes[node].cost, now, CALL_NODE, node)
+                    register(m, rank, now + m.nodes[node].cost, CALL_NODE, node)
                 elif not _begin(m, node):
                     return False
             heap = _next_node(m, rank)
@@ -313,6 +314,7 @@ def _arrive(m: Machine, message: int) -> int:
     """A message has reached its goal: return the node that has sent it, which ends first, or -1."""
     stream, entry = m.messages[message].stream, m.messages[message].entry
     phase, request = m.messages[message].phase, m.messages[message].request
+    since = m.messages[message].since
     release_message(m, message)
     if stream != NONE:
         if request == 1:
@@ -321,6 +323,9 @@ def _arrive(m: Machine, message: int) -> int:
         elif message_came(m, stream, phase, entry):
             take_message(m, stream)
         return NONE
+    if m.fixed[0].solved == 1:
+        note(m, m.nodes[entry].rank, since, m.nodes[entry].rank)
+        note(m, m.nodes[entry].peer, since, m.nodes[entry].rank)
     if request == 0:
         # The receiver is looked up after the sender was told: what that issues may include the receive.
         m.clock[0].then_key = m.nodes[entry].plan
@@ -342,6 +347,8 @@ def _late_event(m: Machine, message: int) -> int:
     phase, request = m.messages[message].phase, m.messages[message].request
     release_message(m, message)
     if stream == NONE:
+        if m.fixed[0].solved == 1:
+            note(m, m.nodes[entry].rank, m.clock[0].now, m.nodes[entry].rank)
         if request == 0:
             return entry
         _send_node(m, entry)
@@ -373,7 +380,7 @@ def _next_of_server(m: Machine) -> None:
         m.servers[server].busy = 0
     else:
         now = m.clock[0].now
-        register(m, m.nodes[other].rank, now + m.nodes[other].cost, now, CALL_MEMORY, other)
+        register(m, m.nodes[other].rank, now + m.nodes[other].cost, CALL_MEMORY, other)
 
 
 @leaf
@@ -402,9 +409,12 @@ def _next_event(m: Machine) -> tuple[int, int]:
     if kind == EVENT_RANK:
         # A rank's event may be interrupted between two callbacks.
         call = take_bundle(m, arg)
+        fresh = m.clock[0].busy_rank == NONE
         m.clock[0].busy_rank = arg if call != NONE else NONE
         if call != NONE:
             what, whom = m.calls[call].kind, m.calls[call].arg
+            if fresh and m.fixed[0].solved == 1:
+                note(m, arg, m.calls[call].since, NONE if what == CALL_END else arg)
             release_call(m, call)
             node = whom if what == CALL_NODE else _call(m, what, whom)
     elif kind == EVENT_HOP:
@@ -414,6 +424,8 @@ def _next_event(m: Machine) -> tuple[int, int]:
         free_link(m, arg)
     elif kind == EVENT_LATE:
         node = _late_event(m, arg)
+    elif kind == EVENT_SOLVED:
+        register(m, m.nodes[m.joins[arg].node].rank, m.joins[arg].end, CALL_END, arg)
     else:
         rank = arg
         for first in range(m.ranks[rank].first, m.ranks[rank].last):
@@ -424,10 +436,11 @@ def _next_event(m: Machine) -> tuple[int, int]:
 
 @outer
 def run(m: Machine, limit: int) -> int:
-    """Go on until nothing is left to do, a pool is short, a collective doesn't fit, or `limit` events are over.
+    """Go on until nothing is left to do, a pool is short, a collective can't be, or `limit` events are over.
 
     Returns:
-        One of the STATUS numbers. After STATUS_GROW, call again with bigger pools; after STATUS_PAUSE, just again.
+        One of the STATUS numbers. After STATUS_GROW, call again with bigger pools; after STATUS_PAUSE, just again;
+        after STATUS_AGAIN, begin anew with no collective computed without its messages.
     """
     for _ in range(limit):
         if m.clock[0].busy_rank == NONE and m.clock[0].events == 0:
@@ -440,10 +453,12 @@ def run(m: Machine, limit: int) -> int:
                 _complete(m, node)
                 rank = m.nodes[node].rank
             if not _issue(m, rank):
-                return STATUS_MISMATCH
+                return m.clock[0].failure
             node, rank = NONE, NONE
             if m.clock[0].then_key != NONE:
                 node = _next_of_key(m)
+        if m.clock[0].doubt == 1:
+            return STATUS_AGAIN
         if m.clock[0].then_queue != NONE:
             queue = m.clock[0].then_queue
             m.clock[0].then_queue = NONE

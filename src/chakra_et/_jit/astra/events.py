@@ -8,9 +8,9 @@ Shape letters: H pool size.
 
 from __future__ import annotations
 
-from chakra_et._jit.astra.state import EVENT_RANK, NONE, Machine, leaf
+from chakra_et._jit.astra.state import CALL_END, EVENT_RANK, NONE, Machine, leaf
 
-__all__ = ["pop_event", "push_event", "register", "release_call", "take_bundle"]
+__all__ = ["note", "pop_event", "push_event", "register", "release_call", "take_bundle"]
 
 
 @leaf
@@ -68,22 +68,13 @@ def pop_event(m: Machine) -> tuple[int, int]:
 
 
 @leaf
-def register(m: Machine, rank: int, time: int, since: int, kind: int, arg: int) -> None:
-    """Have a callback of a rank run at a time.
-
-    Args:
-        m: The engine's tables.
-        rank: Index of the rank.
-        time: Tick, now or later.
-        since: Tick at which ASTRA-sim registers it; now, unless the time was computed ahead. Callbacks of one rank and
-            tick run in this order.
-        kind: Kind of callback.
-        arg: Its argument.
-    """
+def register(m: Machine, rank: int, time: int, kind: int, arg: int) -> None:
+    """Have a callback of a rank run at a time, now or later; callbacks of one rank and tick run in this order."""
     call = m.clock[0].free_call
     m.clock[0].free_call = m.calls[call].next
     m.clock[0].used_calls += 1
-    m.calls[call].kind, m.calls[call].arg, m.calls[call].since = kind, arg, since
+    m.calls[call].kind, m.calls[call].arg, m.calls[call].since = kind, arg, m.clock[0].now
+    m.calls[call].next = NONE
     bundle = m.ranks[rank].bundle
     while bundle != NONE and m.bundles[bundle].time != time:
         bundle = m.bundles[bundle].next
@@ -94,28 +85,18 @@ def register(m: Machine, rank: int, time: int, since: int, kind: int, arg: int) 
         m.bundles[bundle].time = time
         m.bundles[bundle].next = m.ranks[rank].bundle
         m.ranks[rank].bundle = bundle
-        m.calls[call].next = NONE
         m.bundles[bundle].head = call
         m.bundles[bundle].tail = call
         push_event(m, time, EVENT_RANK, rank)
         return
     tail = m.bundles[bundle].tail
-    if tail == NONE or m.calls[tail].since <= since:
-        m.calls[call].next = NONE
-        if tail == NONE:
-            m.bundles[bundle].head = call
-        else:
-            m.calls[tail].next = call
-        m.bundles[bundle].tail = call
-        return
-    before, after = NONE, m.bundles[bundle].head
-    while m.calls[after].since <= since:
-        before, after = after, m.calls[after].next
-    m.calls[call].next = after
-    if before == NONE:
+    if tail == NONE:
         m.bundles[bundle].head = call
     else:
-        m.calls[before].next = call
+        m.calls[tail].next = call
+        if m.calls[tail].since == m.clock[0].now and (kind == CALL_END or m.calls[tail].kind == CALL_END):
+            m.clock[0].doubt = 1
+    m.bundles[bundle].tail = call
 
 
 @leaf
@@ -147,3 +128,26 @@ def release_call(m: Machine, call: int) -> None:
     m.calls[call].next = m.clock[0].free_call
     m.clock[0].free_call = call
     m.clock[0].used_calls -= 1
+
+
+@leaf
+def note(m: Machine, rank: int, since: int, origin: int) -> None:
+    """Something happens at a rank: doubt its order if it can't be told from what happened there at this tick before.
+
+    Where collectives are computed without their messages, it is known at which tick ASTRA-sim queued an event, but not
+    in which order different ranks did so in one tick.
+
+    Args:
+        m: The engine's tables.
+        rank: Index of the rank.
+        since: Tick at which it was queued.
+        origin: Rank that queued it; `NONE`: the end of a collective.
+    """
+    now = m.clock[0].now
+    if (
+        m.ranks[rank].seen == now
+        and m.ranks[rank].since == since
+        and (origin == NONE or m.ranks[rank].origin != origin)
+    ):
+        m.clock[0].doubt = 1
+    m.ranks[rank].seen, m.ranks[rank].since, m.ranks[rank].origin = now, since, origin

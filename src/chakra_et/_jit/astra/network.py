@@ -38,6 +38,7 @@ def new_message(m: Machine, size: int) -> int:
     m.clock[0].used_messages += 1
     m.messages[message].bytes = size
     m.messages[message].request = 0
+    m.messages[message].since = m.clock[0].now
     m.messages[message].next = NONE
     return message
 

@@ -29,6 +29,7 @@ __all__ = [
     "EVENT_HOP",
     "EVENT_LATE",
     "EVENT_RANK",
+    "EVENT_SOLVED",
     "EVENT_START",
     "FIELDS",
     "FULLY_CONNECTED",
@@ -44,9 +45,11 @@ __all__ = [
     "NONE",
     "REQUEST_BYTES",
     "RING",
+    "STATUS_AGAIN",
     "STATUS_DONE",
     "STATUS_GROW",
     "STATUS_MISMATCH",
+    "STATUS_OPPOSED",
     "STATUS_PAUSE",
     "SWITCH",
     "Machine",
@@ -81,11 +84,11 @@ RING, DIRECT, HALVING_DOUBLING, DOUBLE_BINARY_TREE = range(4)
 # Topologies of a dimension, beside RING.
 FULLY_CONNECTED, SWITCH = 1, 2
 # Events of the global queue.
-EVENT_RANK, EVENT_HOP, EVENT_FREE, EVENT_LATE, EVENT_START = range(5)
+EVENT_RANK, EVENT_HOP, EVENT_FREE, EVENT_LATE, EVENT_START, EVENT_SOLVED = range(6)
 # Callbacks of a rank, of which all of one tick run in one event.
 CALL_NODE, CALL_GENERAL, CALL_REDUCE, CALL_MEMORY, CALL_END = range(5)
-# What a call of the loop ends with.
-STATUS_DONE, STATUS_GROW, STATUS_MISMATCH, STATUS_PAUSE = range(4)
+# What a call of the loop ends with; AGAIN: nothing can be told without looking at messages.
+STATUS_DONE, STATUS_GROW, STATUS_PAUSE, STATUS_MISMATCH, STATUS_OPPOSED, STATUS_AGAIN = range(6)
 REQUEST_BYTES = 8192  # of the rendezvous protocol
 
 FIELDS: dict[str, str] = {
@@ -98,8 +101,8 @@ FIELDS: dict[str, str] = {
     # [R * CLASSES] Heaps of ready nodes, one a rank and slot: where each begins in `ready`, and how many it holds.
     "heaps": "first used",
     # [R] first .. last: its nodes. open: nodes under way. bundle: list of the ticks at which callbacks are due.
-    # server: of its memory requests, -1 none.
-    "ranks": "first last open finish bundle server",
+    # server: of its memory requests, -1 none. seen, since, origin: the last thing that happened, see `events.note`.
+    "ranks": "first last open finish bundle server seen since origin",
     # [K] Receives that wait, and messages that came before theirs.
     "keys": "head tail count",
     # [Q] Sends that wait for a rendezvous request, and requests that came before theirs.
@@ -127,8 +130,8 @@ FIELDS: dict[str, str] = {
     # [H] since: the tick at which it was registered.
     "calls": "kind arg since next",
     # [H] stream: the receiving chunk, -1 of a node. entry: mailbox entry; of a node's message: the node. place: device
-    # where it is. request: 1 of a rendezvous request.
-    "messages": "next stream entry phase place goal bytes request",
+    # where it is. request: 1 of a rendezvous request. since: tick at which it was made.
+    "messages": "next stream entry phase place goal bytes request since",
     # [H] Chunks of collectives at a rank; index: the instance's first + member * chunks + chunk. left: sends. free:
     # credits. next: of a queue's waiting list.
     "streams": "phase left free received state instance next",
@@ -149,11 +152,15 @@ FIELDS: dict[str, str] = {
     "servers": "busy head tail",
     # [1] What changes. busy_rank: the rank whose event is going on, -1 none. then_...: what is
     # to be done after a node's end: look for the receive of a key, free a place in a queue, serve the next of a memory.
+    # failure: the STATUS of a collective that can't be; wrong_...: which one, and the node of it on another rank.
+    # doubt: 1 if an order can't be told.
     "clock": "now order events free_bundle free_call free_message used_bundles used_calls used_messages "
-    "busy_rank streams boxes joins instances deferred wrong_node wrong_instance then_key then_queue then_server",
+    "busy_rank streams boxes joins instances deferred then_key then_queue then_server "
+    "failure wrong_node wrong_instance wrong_other doubt",
     # [1] What doesn't. phases: most of a collective. room: running chunks of a queue. margin: most entries that one
-    # callback takes from a pool.
-    "fixed": "ranks phases queues room aware rendezvous fold levels margin most_streams most_boxes most_joins trees",
+    # callback takes from a pool. solved: 1 if collectives are computed without their messages.
+    "fixed": "ranks phases queues room aware rendezvous fold levels margin most_streams most_boxes most_joins trees "
+    "solved",
     # [D] latency (ns) and bandwidth (bytes per ns) are float64.
     "dims": "topology count latency bandwidth",
     # For `solve`. [1] The collective at hand; member: where its group's members begin; queued: items in the heap.

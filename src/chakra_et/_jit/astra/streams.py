@@ -198,7 +198,7 @@ def _post(
     phase: int,
     step: int,
 ) -> None:
-    """Post the receive of a step (of a tree: from a neighbor); with rendezvous, ask the sender for the message first."""
+    """Post the receive of a step (of a tree: from a neighbor); with rendezvous, ask the sender for it first."""
     entry = step
     if m.phases[phase].kind == DIRECT:
         own = _place(m, stream, phase)
@@ -246,7 +246,7 @@ def request_came(m: Machine, stream: int, phase: int, entry: int) -> bool:
 def _bus(m: Machine, stream: int, phase: int, kind: int) -> None:
     """Take a packet over the bus: `kind` is CALL_GENERAL, or CALL_REDUCE for one that is reduced after it."""
     now = m.clock[0].now
-    register(m, rank_of(m, stream), now + m.phases[phase].bus_ns, now, kind, stream)
+    register(m, rank_of(m, stream), now + m.phases[phase].bus_ns, kind, stream)
 
 
 @inner
@@ -320,7 +320,7 @@ def reduce_packet(m: Machine, stream: int) -> None:
     if m.phases[phase].kind == HALVING_DOUBLING:
         time = m.steps[m.phases[phase].step + m.streams[stream].received - 1].reduce_ns
     now = m.clock[0].now
-    register(m, rank_of(m, stream), now + time, now, CALL_GENERAL, stream)
+    register(m, rank_of(m, stream), now + time, CALL_GENERAL, stream)
 
 
 @leaf

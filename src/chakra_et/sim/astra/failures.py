@@ -10,7 +10,7 @@ from chakra_et.errors import SimulationError, Waiting
 from chakra_et.ir import CommType
 from chakra_et.sim.workload import Workload
 
-__all__ = ["explain_mismatch", "explain_standstill"]
+__all__ = ["explain_mismatch", "explain_opposed", "explain_standstill"]
 
 Int = npt.NDArray[np.int64]
 _ROWS = 64
@@ -40,6 +40,23 @@ def explain_mismatch(workload: Workload, machine: Machine, order: Int) -> Simula
         f"{name} on the others, got {here}; the ranks of a group must issue the same collectives in one order"
     )
     return SimulationError(text, waiting[:_ROWS])
+
+
+def explain_opposed(workload: Workload, machine: Machine, order: Int) -> SimulationError:
+    """Return the error of a ring whose ranks send in opposite directions."""
+    own, other = int(machine.clock[0].wrong_node), int(machine.clock[0].wrong_other)
+    place, there = workload.place(int(order[own])), workload.place(int(order[other]))
+    group = _group_name(workload, order, own)
+    text = (
+        f"rank {place[0]}: node {place[1]} ('{place[2]}'): expected the ranks of a ring to send the same way round, "
+        f"got rank {there[0]} that sends the other way: queues take turns, half of them each way, and collectives of "
+        "groups took some on one of the two ranks only; ASTRA-sim hangs there; use one queue per dimension"
+    )
+    waiting = [
+        _waiting(workload, order, node, group, f"messages that rank {peer[0]} sends the other way round")
+        for node, peer in ((own, there), (other, place))
+    ]
+    return SimulationError(text, waiting)
 
 
 def _what(workload: Workload, order: Int, node: int) -> str:

@@ -19,9 +19,8 @@ from chakra_et._jit.astra.state import (
     KIND_RECV,
     NONE,
     RING,
-    STATUS_DONE,
     STATUS_GROW,
-    STATUS_MISMATCH,
+    STATUS_PAUSE,
     SWITCH,
     Machine,
     Records,
@@ -64,7 +63,7 @@ class NodeTables:
     requests: int
 
 
-def run_machine(machine: Machine, progress: Callable[[int], None] | None = None) -> tuple[Machine, bool]:
+def run_machine(machine: Machine, progress: Callable[[int], None] | None = None) -> tuple[Machine, int]:
     """Run to the end.
 
     Args:
@@ -72,12 +71,12 @@ def run_machine(machine: Machine, progress: Callable[[int], None] | None = None)
         progress: Called now and then with the number of nodes that have ended.
 
     Returns:
-        The state at the end, and False if a collective didn't fit those of the other ranks.
+        The state at the end, and what it ended with: STATUS_DONE, or why it can't go on.
     """
     while True:
         status = run(machine, _EVENTS_PER_TURN)
-        if status in (STATUS_DONE, STATUS_MISMATCH):
-            return machine, bool(status == STATUS_DONE)
+        if status not in (STATUS_GROW, STATUS_PAUSE):
+            return machine, status
         if status == STATUS_GROW:
             machine = _grown(machine)
         if progress is not None:
@@ -140,7 +139,9 @@ def make_machine(
         nodes=tables.nodes,
         state=make_records("state", count, missing=tables.missing, start=NONE, end=NONE, next=NONE),
         heaps=_heaps(tables.nodes, ranks),
-        ranks=make_records("ranks", ranks, first=tables.first[:-1], last=tables.first[1:], bundle=NONE, server=server),
+        ranks=make_records(
+            "ranks", ranks, first=tables.first[:-1], last=tables.first[1:], bundle=NONE, server=server, seen=NONE
+        ),
         keys=make_records("keys", tables.keys, head=NONE, tail=NONE),
         requests=make_records("requests", tables.requests, head=NONE, tail=NONE),
         groups=plans.groups,
@@ -224,7 +225,7 @@ def _fixed(
         queues=options.queues_per_dim, room=room, aware=options.backend == "aware", rendezvous=options.rendezvous,
         fold=folded, levels=len(config.npus_count), margin=margin, most_streams=2 * streams.max(initial=1),
         most_boxes=2 * boxes.max(initial=1), most_joins=2 * members.max(initial=1),
-        trees=plans.phases.tree.max(initial=-1) + 1,
+        trees=plans.phases.tree.max(initial=-1) + 1, solved=table.solve.max(initial=0),
     )  # fmt: skip
 
 

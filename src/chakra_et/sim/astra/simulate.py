@@ -11,12 +11,22 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from chakra_et._jit.astra.state import DOUBLE_BINARY_TREE, NONE, RING, make_records
+from chakra_et._jit.astra.state import (
+    DOUBLE_BINARY_TREE,
+    KIND_MEMORY,
+    NONE,
+    RING,
+    STATUS_AGAIN,
+    STATUS_DONE,
+    STATUS_OPPOSED,
+    Machine,
+    make_records,
+)
 from chakra_et._jit.schedule import invert
 from chakra_et.errors import SimulationError
 from chakra_et.ir import TraceSet
 from chakra_et.sim.astra.custom import with_inner
-from chakra_et.sim.astra.failures import explain_mismatch, explain_standstill
+from chakra_et.sim.astra.failures import explain_mismatch, explain_opposed, explain_standstill
 from chakra_et.sim.astra.machine import NodeTables, make_machine, run_machine
 from chakra_et.sim.astra.nodes import NodeFacts, read_nodes
 from chakra_et.sim.astra.options import AstraOptions
@@ -93,10 +103,18 @@ def _simulate(
     facts = read_nodes(workload, config, options)
     order, count = _by_id(workload), workload.node_count
     tables = _node_tables(workload, facts, order, folded=folded)
-    machine = make_machine(tables, facts.table.tables(folded=folded), config, options, folded=folded)
-    machine, fits = run_machine(machine, None if progress is None else lambda done: progress(done, count))
-    if not fits:
-        raise explain_mismatch(workload, machine, order)
+
+    def run(solve: bool) -> tuple[Machine, int]:
+        plans = facts.table.tables(folded=folded, solve=solve)
+        machine = make_machine(tables, plans, config, options, folded=folded)
+        return run_machine(machine, None if progress is None else lambda done: progress(done, count))
+
+    machine, status = run(_may_solve(facts, config, options))
+    if status == STATUS_AGAIN:
+        machine, status = run(False)
+    if status != STATUS_DONE:
+        explain = explain_opposed if status == STATUS_OPPOSED else explain_mismatch
+        raise explain(workload, machine, order)
     start, end = np.empty(count, np.int64), np.empty(count, np.int64)
     own = np.flatnonzero(machine.nodes.owner == NONE)
     start[order], end[order] = machine.state.start[own], machine.state.end[own]
@@ -144,6 +162,18 @@ def _fold_holds(facts: NodeFacts, config: AstraConfig, options: AstraOptions) ->
     if options.backend == "unaware" or config.topology[0] == "FullyConnected":
         return all(phase.algorithm != DOUBLE_BINARY_TREE for phase in table.phases)
     return all(phase.algorithm == RING for phase in table.phases)
+
+
+def _may_solve(facts: NodeFacts, config: AstraConfig, options: AstraOptions) -> bool:
+    """True if collectives may be computed without their messages.
+
+    All or none: whose end comes first in a tick is not known then, and it would decide who is first at a memory that
+    ranks share, or which of several chunks goes first.
+    """
+    shared = config.memory_type in ("PER_NODE_MEMORY_EXPANSION", "MEMORY_POOL")
+    if shared and (facts.kind == KIND_MEMORY).any():
+        return False
+    return options.solve and facts.inner is None and facts.table.is_solvable
 
 
 def _by_id(workload: Workload) -> Int:

@@ -103,18 +103,19 @@ class PlanTable:
             return flat
         return phase.algorithm == RING and flat and _same_hops(members, self.config.npus_count[0])
 
-    def is_solvable(self, plan: int) -> bool:
-        """True if a collective's ends follow from its members' starts alone."""
-        options, phases = self.options, self.plans[plan][2]
-        if options.backend == "aware" or options.rendezvous or not options.solve:
+    @property
+    def is_solvable(self) -> bool:
+        """True if the ends of all collectives follow from their members' starts alone."""
+        if self.options.backend == "aware" or self.options.rendezvous:
             return False
-        return all(_is_solvable(phase) for phase in phases)
+        return all(_is_solvable(phase) for phase in self.phases)
 
-    def tables(self, *, folded: bool) -> PlanTables:
+    def tables(self, *, folded: bool, solve: bool) -> PlanTables:
         """Return the plans as the engine's tables.
 
         Args:
             folded: True if rank 0 stands for all.
+            solve: True if collectives are computed without their messages.
         """
         phases, steps = self.phases, self._steps()
         last = np.cumsum([len(phases) for _, _, phases in self.plans], dtype=np.int64)
@@ -135,7 +136,7 @@ class PlanTable:
             plans=make_records(
                 "plans", len(self.plans), group=[group for group, _, _ in self.plans],
                 chunks=[chunks for _, chunks, _ in self.plans], first=first, last=last,
-                mail=before[last] - before[first], solve=[self.is_solvable(plan) for plan in numbers],
+                mail=before[last] - before[first], solve=solve,
                 uniform=[self.is_uniform(plan) for plan in numbers], free=NONE,
             ),
             phases=make_records(
