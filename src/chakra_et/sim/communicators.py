@@ -48,6 +48,7 @@ class Communicators:
         offsets: int64 [R + 1]: where each rank's pairs begin.
         used: [H]: names that each rank uses, in alphabetic order.
         groups: int64 [H]: the group that is meant.
+        strict: True if collectives of recorded traces whose group isn't known are left out.
     """
 
     names: tuple[str, ...]
@@ -57,6 +58,7 @@ class Communicators:
     offsets: Int
     used: tuple[str, ...]
     groups: Int
+    strict: bool = True
 
     def ranks_of(self, group: int) -> tuple[int, ...]:
         """Return the members of a group, in group order."""
@@ -86,7 +88,8 @@ def find_communicators(traces: TraceSet, tables: Tables | None = None, *, strict
     Args:
         traces: The traces.
         tables: Their node tables, where they have been put together.
-        strict: False to take the ranks that use a name for its group where no trace knows it.
+        strict: False to guess what isn't known: the group of a name is the ranks that use it, that of no name all
+            ranks of the set.
 
     Raises:
         SimulationError: A group is unknown, or a rank uses a group that it isn't a member of.
@@ -100,7 +103,7 @@ def find_communicators(traces: TraceSet, tables: Tables | None = None, *, strict
         [0, 1]
     """
     ranks = traces.ranks
-    names = _used_names(tables or make_tables(traces))
+    names = _used_names(tables or make_tables(traces), strict)
     index = _Index(traces, ranks, names, strict)
     interned: dict[tuple[str, tuple[int, ...]], int] = {}
     by_identity: dict[tuple[str, int], int] = {}
@@ -131,14 +134,16 @@ def find_communicators(traces: TraceSet, tables: Tables | None = None, *, strict
         offsets,
         tuple(name for used in names for name in used),
         np.array(groups, np.int64),
+        strict,
     )
 
 
-def _used_names(tables: Tables) -> list[tuple[str, ...]]:
+def _used_names(tables: Tables, strict: bool) -> list[tuple[str, ...]]:
     """Return the names that each rank's collectives use."""
     rows = communication_rows(tables).filter(pl.col("type") == COLLECTIVE)
     collected = [number for number, trace in enumerate(tables.traces) if trace.metadata.family == "collected"]
-    rows = rows.filter(pl.col("pg_name").is_not_null() | ~pl.col("table").is_in(collected))
+    if strict:
+        rows = rows.filter(pl.col("pg_name").is_not_null() | ~pl.col("table").is_in(collected))
     used = rows.group_by("table").agg(pl.col("pg_name").fill_null("").unique().sort())
     names = {table: tuple(found) for table, found in used.iter_rows()}
     return [names.get(table, ()) for table in tables.use.tolist()]
@@ -149,7 +154,8 @@ class _Index:
 
     def __init__(self, traces: TraceSet, ranks: tuple[int, ...], names: list[tuple[str, ...]], strict: bool) -> None:
         self.traces, self.strict = traces, strict
-        self.world = ProcessGroup("", tuple(range(traces.world_size)), traces.world_size)
+        every = tuple(range(traces.world_size)) if strict else ranks
+        self.world = ProcessGroup("", every, len(every))
         self.users: dict[str, list[int]] = {}
         for rank, used in zip(ranks, names, strict=True):
             for name in used:

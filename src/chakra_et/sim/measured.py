@@ -37,6 +37,7 @@ class Exchange:
     """How participants meet.
 
     Attributes:
+        name: Tells one from other ones for the same meetings.
         arrival: int64 [P]: the node whose start is the participant's arrival, which the meeting waits for; -1 where
             nobody waits for it.
         waits: bool [P]: False for one that waits for nobody, and ends when its own time has passed.
@@ -44,6 +45,7 @@ class Exchange:
         transfer_ns: int64 [M]: time from the last arrival to the end, averaged over those that waited; -1 if unknown.
     """
 
+    name: str
     arrival: Int
     waits: Bool
     own_ns: Int
@@ -63,7 +65,11 @@ def plain_exchange(workload: Workload, meetings: Meetings, *, sends_wait: bool) 
         arrival[workload.integers("type")[meetings.nodes] == NodeType.COMM_RECV_NODE] = -1
     count = len(meetings.nodes)
     return Exchange(
-        arrival, np.ones(count, np.bool_), np.zeros(count, np.int64), np.full(meetings.table.height, -1, np.int64)
+        f"sends wait {sends_wait}",
+        arrival,
+        np.ones(count, np.bool_),
+        np.zeros(count, np.int64),
+        np.full(meetings.table.height, -1, np.int64),
     )
 
 
@@ -139,7 +145,7 @@ def measure(workload: Workload, meetings: Meetings, offsets: Int) -> Exchange:
     total = np.bincount(facts.rooms, np.where(free, 0, own), len(come))
     count = np.bincount(facts.rooms, ~free, len(come))
     transfer = np.where(count > 0, np.rint(total / np.maximum(count, 1)), -1).astype(np.int64)
-    return Exchange(arrival, ~free, own.astype(np.int64), transfer)
+    return Exchange("recorded", arrival, ~free, own.astype(np.int64), transfer)
 
 
 def _untimed(workload: Workload, meetings: Meetings, facts: _Facts) -> Int:

@@ -73,12 +73,12 @@ def match_nodes(workload: Workload, groups: Communicators, fold: Fold) -> pl.Dat
 
     Returns:
         [C] rows, those of one meeting together, sends before receives, members of a group in its order: ``owner``
-        (index of the rank), ``position`` (in the workload), ``kind`` (node type), the communication columns,
+        (index of the rank), ``id``, ``position`` (in the workload), ``kind`` (node type), the communication columns,
         ``unknown`` (type or group unknown), ``group`` (null for sends and receives), ``members`` (how many the group
         has; 2), ``src``, ``dst``, ``seq``, ``meeting`` (null where unknown), ``met`` (how many nodes meet), ``wanted``
         (how many should), ``owners`` (of how many ranks), ``types``, ``sizes`` (how many different ones there are).
     """
-    rows = _rows(workload)
+    rows = _rows(workload, groups.strict)
     rows = rows.join(_seats(workload, groups, fold), on=["owner", "used"], how="left", maintain_order="left")
     rows = rows.join(fold.pairs, on=["src", "dst"], how="left", maintain_order="left")
     sent = pl.col("kind") != COLLECTIVE
@@ -103,9 +103,9 @@ def match_nodes(workload: Workload, groups: Communicators, fold: Fold) -> pl.Dat
     )
 
 
-def _rows(workload: Workload) -> pl.DataFrame:
+def _rows(workload: Workload, strict: bool) -> pl.DataFrame:
     """Return the communication nodes in order of issue, with what tells whom they meet."""
-    table = _columns(workload)
+    table = _columns(workload, strict)
     start = table["start_ns"]
     if (start.is_null() & table["comm_seq"].is_null()).any():
         place = issue_order(workload.indptr, workload.preds)[table["position"].to_numpy()]
@@ -128,7 +128,7 @@ def _rows(workload: Workload) -> pl.DataFrame:
     return table.with_columns(seq=pl.when(told).then("comm_seq").otherwise(turn))
 
 
-def _columns(workload: Workload) -> pl.DataFrame:
+def _columns(workload: Workload, strict: bool) -> pl.DataFrame:
     """Return the columns that matter, of communication nodes only."""
     tables = workload.tables
     rows = communication_rows(tables)
@@ -136,11 +136,12 @@ def _columns(workload: Workload) -> pl.DataFrame:
     collected = [number for number, trace in enumerate(tables.traces) if trace.metadata.family == "collected"]
     rows = rows.with_columns(absent).select(
         "table",
+        "id",
         pl.col("row").alias("position"),
         pl.col("type").cast(pl.Int64).alias("kind"),
         "start_ns",
         *_COLUMNS,
-        pl.col("table").is_in(collected).alias("collected"),
+        pl.col("table").is_in(collected if strict else []).alias("collected"),
     )
     ranks = pl.DataFrame(
         {

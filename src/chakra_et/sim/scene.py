@@ -144,12 +144,13 @@ class Cast:
             if sends_wait is None and recorded:
                 sent = self.workload.integers("type")[self.meetings.nodes] != NodeType.COMM_COLL_NODE
                 found = replace(found, arrival=np.where(sent, self.measured.arrival, found.arrival))
-            self._exchanges[key] = replace(found, own_ns=self.measured.own_ns) if measured else found
+            own = self.measured.own_ns if measured else found.own_ns
+            self._exchanges[key] = replace(found, own_ns=own, name=f"measured {measured}, sends wait {sends_wait}")
         return self._exchanges[key]
 
     def plan(self, exchange: Exchange, model: ResourceModel, *, channels: int, slowdown: float) -> Plan:
         """Return the engine's plan without times; it is kept for the next time."""
-        key = (id(exchange), model, channels, slowdown)
+        key = (exchange.name, model, channels, slowdown)
         if key not in self._plans:
             if model == "streams":
                 found = streams(self.workload, self.meetings)

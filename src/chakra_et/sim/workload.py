@@ -141,8 +141,12 @@ class Workload:
         return np.array(values) if self.rows is None else values[self.rows]
 
 
-def make_workload(traces: TraceSet) -> Workload:
+def make_workload(traces: TraceSet, *, strict: bool = True) -> Workload:
     """Flatten a trace set.
+
+    Args:
+        traces: The traces.
+        strict: False to allow traces without nodes, and to leave out dependencies on nodes that aren't there.
 
     Raises:
         SimulationError: No trace, a trace without nodes, or a dependency on a node that isn't there.
@@ -159,12 +163,12 @@ def make_workload(traces: TraceSet) -> Workload:
         raise SimulationError("expected the trace of at least one rank, got none")
     ranks, tables = np.array(traces.ranks, np.int64), make_tables(traces)
     sizes = np.diff(tables.offsets)
-    if (sizes == 0).any():
+    if strict and (sizes == 0).any():
         rank = int(ranks[np.argmax(sizes[tables.use] == 0)])
         raise SimulationError(
             f"rank {rank}: expected nodes, got a trace without any; leave the rank out, or mirror one"
         )
-    lengths, preds, starts = _edges(tables, ranks)
+    lengths, preds, starts = _edges(tables, ranks, strict)
     use = tables.use
     offsets = np.zeros(len(use) + 1, np.int64)
     np.cumsum(sizes[use], out=offsets[1:])
@@ -186,12 +190,14 @@ def _ranges(begin: Int, count: Int) -> Int:
     return found
 
 
-def _edges(tables: Tables, ranks: Int) -> tuple[Int, Int, Int]:
+def _edges(tables: Tables, ranks: Int, strict: bool) -> tuple[Int, Int, Int]:
     """Return the number of predecessors of each row, the predecessors as rows, and where those of each table begin."""
     found = _plain_edges(tables)
     if found is not None:
         return found
-    graphs = [_graph(trace, int(ranks[np.argmax(tables.use == number)])) for number, trace in enumerate(tables.traces)]
+    graphs = [build_graph(trace) for trace in tables.traces]
+    for number, graph in enumerate(graphs if strict else ()):
+        _check(graph, tables.traces[number], int(ranks[np.argmax(tables.use == number)]))
     starts = np.zeros(len(graphs) + 1, np.int64)
     np.cumsum([len(graph.preds) for graph in graphs], out=starts[1:])
     preds = [graph.preds + begin for graph, begin in zip(graphs, tables.offsets.tolist(), strict=False)]
@@ -218,9 +224,8 @@ def _plain_edges(tables: Tables) -> tuple[Int, Int, Int] | None:
     return np.bincount(node, minlength=count).astype(np.int64), edges - node * count, starts
 
 
-def _graph(trace: Trace, rank: int) -> Graph:
-    """Return the graph of one trace."""
-    graph = build_graph(trace)
+def _check(graph: Graph, trace: Trace, rank: int) -> None:
+    """Refuse edges that lead nowhere, or back to their own node."""
     if len(graph.dangling):
         position, missing = graph.dangling[0]
         node, name = trace.nodes["id"][int(position)], trace.nodes["name"][int(position)]
@@ -232,4 +237,3 @@ def _graph(trace: Trace, rank: int) -> Graph:
         position = int(graph.self_edges[0])
         node, name = trace.nodes["id"][position], trace.nodes["name"][position]
         raise SimulationError(f"rank {rank}: node {node} ('{name}'): expected other nodes as dependencies, got itself")
-    return graph

@@ -1,3 +1,4 @@
+import pickle
 from dataclasses import replace
 
 import pytest
@@ -234,3 +235,13 @@ def test_bounds_follow_the_critical_path():
 def test_families_are_kept(tmp_path):
     traces = grid(pp=1).map(lambda trace: replace(trace, metadata=replace(trace.metadata, family="compiled")))
     assert {trace.metadata.family for trace in simulate(traces, system()).traces} == {"compiled"}
+
+
+def test_a_prepared_job_can_be_sent_to_other_processes():
+    prepared = prepare(grid(tp=4, pp=2, dp=4))
+    first = prepared.run(system())
+    again = pickle.loads(pickle.dumps(prepared))
+    assert plain(again.run(system())) == plain(first)
+    assert plain(again.run(system(), SimulateOptions(fold="off", sends="rendezvous"))) == plain(
+        prepared.run(system(), SimulateOptions(fold="off", sends="rendezvous"))
+    )
