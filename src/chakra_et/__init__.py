@@ -43,12 +43,15 @@ if TYPE_CHECKING:
     from chakra_et.passes.select import select_ids, select_iteration, select_time
     from chakra_et.reports.dot import export_dot, export_graphml
     from chakra_et.reports.perfetto import export_perfetto
+    from chakra_et.reports.sweep_html import export_sweep_html
     from chakra_et.sample import sample_folder
     from chakra_et.sim.astra import AstraOptions, simulate_astra
     from chakra_et.sim.astra_sim import export_astra_sim
     from chakra_et.sim.options import SimulateOptions
     from chakra_et.sim.result import SimResult
     from chakra_et.sim.simulate import simulate
+    from chakra_et.sim.sweep import sweep
+    from chakra_et.sim.sweep_result import SweepResult
     from chakra_et.specs import AstraConfig, System, load_system, read_astra_config
     from chakra_et.validation import Finding, ValidationReport, validate
 
@@ -80,6 +83,7 @@ _EXPORTS: dict[str, str] = {
     "SimResult": "chakra_et.sim.result",
     "SimulateOptions": "chakra_et.sim.options",
     "SimulationError": "chakra_et.errors",
+    "SweepResult": "chakra_et.sim.sweep_result",
     "System": "chakra_et.specs",
     "Trace": "chakra_et.ir",
     "TraceBuilder": "chakra_et.ir",
@@ -93,6 +97,7 @@ _EXPORTS: dict[str, str] = {
     "export_dot": "chakra_et.reports.dot",
     "export_graphml": "chakra_et.reports.dot",
     "export_perfetto": "chakra_et.reports.perfetto",
+    "export_sweep_html": "chakra_et.reports.sweep_html",
     "fuse": "chakra_et.passes.fuse",
     "load": "chakra_et.io:read_set",
     "load_system": "chakra_et.specs",
@@ -107,6 +112,7 @@ _EXPORTS: dict[str, str] = {
     "select_time": "chakra_et.passes.select",
     "simulate": "chakra_et.sim.simulate",
     "simulate_astra": "chakra_et.sim.astra",
+    "sweep": "chakra_et.sim.sweep",
     "validate": "chakra_et.validation",
 }
 
@@ -135,6 +141,7 @@ __all__ = [
     "SimResult",
     "SimulateOptions",
     "SimulationError",
+    "SweepResult",
     "System",
     "Trace",
     "TraceBuilder",
@@ -149,6 +156,7 @@ __all__ = [
     "export_dot",
     "export_graphml",
     "export_perfetto",
+    "export_sweep_html",
     "fuse",
     "load",
     "load_system",
@@ -163,6 +171,7 @@ __all__ = [
     "select_time",
     "simulate",
     "simulate_astra",
+    "sweep",
     "validate",
 ]
 

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from chakra_et.cli import convert, demo, export, info, reconstruct, repair, simulate, slice, validate
+from chakra_et.cli import convert, demo, export, info, reconstruct, repair, simulate, slice, sweep, validate
 from chakra_et.cli._ending import open_streams, report_ending, sigterm_raises
-from chakra_et.cli._first_run import announce_compilation
+from chakra_et.cli._first_run import ANY, ASTRA, NATIVE, announce_compilation
 
 __all__ = ["main"]
 
@@ -26,6 +26,7 @@ COMMANDS: tuple[tuple[str, ModuleType], ...] = (
     ("repair", repair),
     ("reconstruct", reconstruct),
     ("simulate", simulate),
+    ("sweep", sweep),
     ("export", export),
     ("slice", slice),
 )
@@ -51,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault(*ALLOCATOR)
     try:
         with sigterm_raises():
-            announce_compilation()
+            announce_compilation(_loops(args))
             code: int = args.run(args)
             sys.stdout.flush()
     except BaseException as err:
@@ -77,6 +78,13 @@ def build_parser() -> argparse.ArgumentParser:
         module.add_arguments(verb)
         verb.set_defaults(run=module.run, usage_error=verb.error)
     return parser
+
+
+def _loops(args: argparse.Namespace) -> str:
+    """Return which compiled loops a verb needs."""
+    if args.verb not in ("simulate", "sweep"):
+        return ANY
+    return ASTRA if getattr(args, "network", None) else NATIVE
 
 
 def _documentation(module: ModuleType) -> tuple[str, str]:

@@ -1,0 +1,205 @@
+"""One HTML page that needs nothing beside itself: text, tables, and figures that plotly draws in the browser.
+
+The script comes along compressed (2 MB instead of 5), and the browser unpacks it; nothing is loaded from anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Choice", "Figure", "Page", "Table", "page_chunks"]
+
+_STYLE = """
+body { font: 14px/1.45 system-ui, sans-serif; color: #222; max-width: 1040px; margin: 24px auto; padding: 0 12px; }
+h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 26px 0 2px; }
+p { margin: 4px 0; } .note { color: #555; }
+table { border-collapse: collapse; font-size: 13px; margin-top: 6px; }
+th { text-align: right; font-weight: 600; border-bottom: 1px solid #888; padding: 2px 10px; vertical-align: bottom; }
+td { text-align: right; padding: 2px 10px; white-space: nowrap;
+     border-bottom: 1px solid #e4e4e4; font-variant-numeric: tabular-nums; }
+th.word, td.word { text-align: left; } td.word { white-space: normal; }
+tr.head td { text-align: left; font-weight: 600; border: 0; padding-top: 8px; }
+figure { margin: 0; } select { font: inherit; margin: 0 12px 0 4px; }
+@page { size: A4 landscape; margin: 10mm; }
+@media print {
+  body { margin: 0; padding: 0; } .modebar { display: none; }
+  h2 { break-after: avoid; } table, figure { break-inside: avoid; }
+}
+"""
+
+# Point numbers become the texts that all figures share.
+_SCRIPT = """
+const read = id => document.getElementById(id).textContent;
+const fill = (part, texts) => Array.isArray(part) ? part.map(one => fill(one, texts)) : texts[part] ?? "";
+function draw(name, all) {
+  const own = all.figures[name];
+  const place = [...document.querySelectorAll(`select[data-figure="${name}"]`)].map(one => one.value).join("\\n");
+  const shown = own[place];
+  for (const trace of shown.data) {
+    if (trace.customdata && !trace.filled) trace.customdata = fill(trace.customdata, all.texts);
+    trace.filled = true;
+  }
+  const bar = {displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]]};
+  Plotly.react(name, shown.data, shown.layout, bar);
+}
+async function start() {
+  const bytes = Uint8Array.from(atob(read("plotly")), one => one.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(stream).text();
+  document.head.append(script);
+  const all = JSON.parse(read("figures"));
+  for (const name of Object.keys(all.figures)) draw(name, all);
+  const selects = [...document.querySelectorAll("select")];
+  for (const one of selects) one.onchange = () => {
+    for (const other of selects) if (other.dataset.label === one.dataset.label) other.value = one.value;
+    for (const name of Object.keys(all.figures)) draw(name, all);
+  };
+  document.body.dataset.drawn = "yes";
+}
+start().catch(err => {
+  document.getElementById("trouble").textContent =
+    "The figures need a browser of 2023 or later (DecompressionStream): " + err;
+});
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Something that the reader chooses; figures with the same choice follow one another.
+
+    Attributes:
+        label: What.
+        options: From which; the first is shown at first.
+    """
+
+    label: str
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of a page.
+
+    Attributes:
+        name: Name of its element, unique in the page.
+        heading: Above it.
+        remark: Below the heading.
+        choices: What the reader chooses.
+        views: Plotly's data and layout, for each combination of what is chosen. Numbers in a trace's `customdata` stand
+            for the page's `texts`.
+        height: Pixels.
+    """
+
+    name: str
+    heading: str
+    remark: str
+    choices: tuple[Choice, ...]
+    views: Mapping[tuple[str, ...], Mapping[str, Any]]
+    height: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a page.
+
+    Attributes:
+        heading: Above it.
+        columns: Headings of the columns.
+        rows: Cells; a row with one cell is a heading inside the table.
+        words: Positions of columns that hold words (aligned left); the others hold numbers.
+    """
+
+    heading: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    words: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a page shows.
+
+    Attributes:
+        title: Heading.
+        lines: Text below it.
+        figures: Figures, in order.
+        tables: Tables below the figures.
+        texts: What figures show when the pointer is over a point.
+        notes: At the end.
+    """
+
+    title: str
+    lines: tuple[str, ...]
+    figures: tuple[Figure, ...]
+    tables: tuple[Table, ...] = ()
+    texts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def page_chunks(page: Page) -> Iterator[bytes]:
+    """Yield a page's bytes."""
+    title = html.escape(page.title)
+    yield (
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{title}</title>\n'
+        f'<meta name="viewport" content="width=device-width">\n<link rel="icon" href="data:,">\n'
+        f"<style>{_STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n"
+    ).encode()
+    yield "".join(f"<p>{html.escape(line)}</p>\n" for line in page.lines).encode()
+    yield b'<p id="trouble"></p>\n'
+    for figure in page.figures:
+        yield _figure(figure).encode()
+    for table in page.tables:
+        yield _table(table).encode()
+    if page.notes:
+        items = "".join(f"<li>{html.escape(note)}</li>\n" for note in page.notes)
+        yield f"<h2>Notes</h2>\n<ul>\n{items}</ul>\n".encode()
+    figures = {
+        figure.name: {"\n".join(chosen): view for chosen, view in figure.views.items()} for figure in page.figures
+    }
+    data = json.dumps({"figures": figures, "texts": page.texts}, separators=(",", ":"), allow_nan=False)
+    # A text could end the script.
+    yield b'<script type="application/json" id="figures">' + data.replace("<", "\\u003c").encode() + b"</script>\n"
+    yield b'<script type="text/plain" id="plotly">' + _packed_script() + b"</script>\n"
+    yield f"<script>{_SCRIPT}</script>\n</body>\n</html>\n".encode()
+
+
+def _packed_script() -> bytes:
+    from plotly.offline import get_plotlyjs
+
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0))
+
+
+def _figure(figure: Figure) -> str:
+    selects = []
+    for choice in figure.choices:
+        options = "".join(f"<option>{html.escape(option)}</option>" for option in choice.options)
+        label = html.escape(choice.label)
+        marks = f'data-figure="{figure.name}" data-label="{label}" autocomplete="off"'
+        selects.append(f"<label>{label} <select {marks}>{options}</select></label>")
+    controls = f"<p>{''.join(selects)}</p>\n" if selects else ""
+    return (
+        f'<figure>\n<h2>{html.escape(figure.heading)}</h2>\n<p class="note">{html.escape(figure.remark)}</p>\n'
+        f'{controls}<div id="{figure.name}" style="height:{figure.height}px"></div>\n</figure>\n'
+    )
+
+
+def _table(table: Table) -> str:
+    def cells(kind: str, row: Sequence[str]) -> str:
+        marks = [' class="word"' if place in table.words else "" for place in range(len(row))]
+        return "".join(f"<{kind}{mark}>{html.escape(cell)}</{kind}>" for mark, cell in zip(marks, row, strict=True))
+
+    lines = [
+        f'<tr class="head"><td colspan="{len(table.columns)}">{html.escape(row[0])}</td></tr>\n'
+        if len(row) == 1 < len(table.columns)
+        else f"<tr>{cells('td', row)}</tr>\n"
+        for row in table.rows
+    ]
+    head = f"<tr>{cells('th', table.columns)}</tr>\n"
+    return f"<h2>{html.escape(table.heading)}</h2>\n<table>\n{head}{''.join(lines)}</table>\n"
