@@ -31,6 +31,8 @@ from chakra_et._jit.engine_state import (
     HELD,
     LAST,
     LEFT,
+    LINE,
+    LINE_END,
     LOAD,
     MEETING,
     MEETS,
@@ -41,7 +43,6 @@ from chakra_et._jit.engine_state import (
     OCCUPIES,
     PACED,
     QUEUE,
-    QUEUED,
     RELEASE,
     RESOURCE,
     SEATS,
@@ -62,6 +63,7 @@ from chakra_et._jit.engine_state import (
     State,
 )
 from chakra_et._jit.event_heap import ITEM, PHASE, TIME, join_queue, pop_event, put_event, take_first
+from chakra_et._jit.hot import hot, inlined
 
 __all__ = ["FINISHED", "FULL", "PAUSED", "advance"]
 
@@ -100,8 +102,8 @@ def advance(plan: Plan, state: State, budget: int) -> int:
         # What needs the whole plan is left to this loop: passing that many arrays takes longer than starting a node.
         why, number, budget = _run(
             plan.out, plan.succs, plan.duration, plan.role, plan.facts, plan.signals, plan.seats, plan.slowdown,
-            at, state.nodes, state.todo, heap, items, state.resources, state.touched, state.work, state.meetings,
-            budget,
+            at, state.nodes, state.todo, heap, items, state.resources, state.line, state.touched, state.work,
+            state.meetings, budget,
         )  # fmt: skip
         if why == _SPENT:
             return PAUSED
@@ -118,10 +120,10 @@ def advance(plan: Plan, state: State, budget: int) -> int:
             return FINISHED
 
 
-@njit(cache=True, nogil=True)
+@hot
 def _run(
     out: Int, succs: Int, duration: Int, role: Word, facts: Int, signals: Int, seats: Int, slowdown: float, at: Int,
-    nodes: Int, todo: Int, heap: Int, items: Int, resources: Int, touched: Int, work: Float, meetings: Int,
+    nodes: Int, todo: Int, heap: Int, items: Int, resources: Int, line: Int, touched: Int, work: Float, meetings: Int,
     budget: int,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Simulate nodes up to something of a meeting; return why it stops, which meeting, and what is left to spend."""
@@ -136,9 +138,9 @@ def _run(
             if role[node] == 0:
                 _end(out, succs, nodes, todo, at, node, nodes[node, START] + duration[node])
             elif role[node] > 0:
-                _come(nodes, heap, items, resources, touched, at, role[node] - 1, node)
+                _come(nodes, heap, items, resources, line, touched, at, role[node] - 1, node)
             elif -role[node] & OCCUPIES:
-                _come(nodes, heap, items, resources, touched, at, facts[node, RESOURCE], node)
+                _come(nodes, heap, items, resources, line, touched, at, facts[node, RESOURCE], node)
             else:
                 _begin(out, succs, duration, role, facts, signals, seats, slowdown, at, nodes, todo, heap, items,
                        meetings, node)  # fmt: skip
@@ -150,22 +152,20 @@ def _run(
             at[EVENTS] = pop_event(heap, items, at[EVENTS])
             if item < count:
                 resource = role[item] - 1 if role[item] > 0 else facts[item, RESOURCE]
-                _queue(items, resources, touched, at, resource, item)
+                _queue(items, resources, line, touched, at, resource, item)
             else:
                 _leave(resources, touched, at, item - first_resource)
                 _end(out, succs, nodes, todo, at, resources[item - first_resource, HELD], at[CLOCK])
         elif at[TOUCHED_SIZE] > 0:
-            at[SERVING] = 1
             resource = touched[at[TOUCHED_SIZE] - 1]
-            item = _take(items, resources, at, resource)
+            item = _take(items, resources, line, at, resource)
+            at[SERVING] = at[TOUCHED_SIZE]
             if item >= count:
                 return _OPEN, item - count, budget
             if item >= 0:
                 _occupy(nodes, duration, heap, items, resources, work, at, slowdown, resource, item)
             if item >= 0 and role[item] < 0:
                 _tell(signals, meetings, heap, items, at, count, facts[item, SIGNAL], item, at[CLOCK], True)
-        elif serving:
-            at[SERVING] = 0
         elif at[EVENTS] > 0 and at[DIRTY_SIZE] == 0:
             at[CLOCK] = heap[0, TIME]
         else:
@@ -173,7 +173,7 @@ def _run(
     return _SPENT, 0, 0
 
 
-@njit(cache=True, nogil=True)
+@hot
 def _begin(
     out: Int, succs: Int, duration: Int, role: Word, facts: Int, signals: Int, seats: Int, slowdown: float, at: Int,
     nodes: Int, todo: Int, heap: Int, items: Int, meetings: Int, node: int,
@@ -197,7 +197,7 @@ def _begin(
     _end(out, succs, nodes, todo, at, node, time + duration[node])
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _end(out: Int, succs: Int, nodes: Int, todo: Int, at: Int, node: int, time: int) -> None:
     """End a node, and free its successors."""
     nodes[node, END] = time
@@ -214,7 +214,7 @@ def _end(out: Int, succs: Int, nodes: Int, todo: Int, at: Int, node: int, time: 
             at[TODO_SIZE] += 1
 
 
-@njit(cache=True, nogil=True)
+@hot
 def _tell(
     signals: Int,
     meetings: Int,
@@ -250,7 +250,7 @@ def _tell(
     return -1
 
 
-@njit(cache=True, nogil=True)
+@hot
 def _release(
     out: Int, succs: Int, duration: Int, facts: Int, seats: Int, at: Int, nodes: Int, todo: Int, meetings: Int,
     meeting: int, time: int,
@@ -272,31 +272,37 @@ def _let_go(plan: Plan, state: State, meeting: int) -> None:
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _come(nodes: Int, heap: Int, items: Int, resources: Int, touched: Int, at: Int, resource: int, node: int) -> None:
+@inlined
+def _come(
+    nodes: Int, heap: Int, items: Int, resources: Int, line: Int, touched: Int, at: Int, resource: int, node: int
+) -> None:
     """Let a node wait for its resource from its time on."""
     if nodes[node, START] > at[CLOCK]:
         at[EVENTS] = put_event(heap, items, at[EVENTS], node, nodes[node, START])
     else:
-        _queue(items, resources, touched, at, resource, node)
+        _queue(items, resources, line, touched, at, resource, node)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _queue(items: Int, resources: Int, touched: Int, at: Int, resource: int, item: int) -> None:
+@inlined
+def _queue(items: Int, resources: Int, line: Int, touched: Int, at: Int, resource: int, item: int) -> None:
     """Let an item wait for a resource."""
-    resources[resource, QUEUE] = join_queue(items, resources[resource, QUEUE], item)
-    resources[resource, QUEUED] += 1
+    end = resources[resource, LINE_END]
+    if end == resources[resource, LINE] or item > line[end - 1]:
+        line[end] = item
+        resources[resource, LINE_END] = end + 1
+    else:
+        resources[resource, QUEUE] = join_queue(items, resources[resource, QUEUE], item)
     _touch(resources, touched, at, resource)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _leave(resources: Int, touched: Int, at: Int, resource: int) -> None:
     """Give a server of a resource back."""
     resources[resource, BUSY] -= 1
     _touch(resources, touched, at, resource)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _touch(resources: Int, touched: Int, at: Int, resource: int) -> None:
     if resources[resource, TOUCHED] == 0:
         resources[resource, TOUCHED] = 1
@@ -304,25 +310,33 @@ def _touch(resources: Int, touched: Int, at: Int, resource: int) -> None:
         at[TOUCHED_SIZE] += 1
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _take(items: Int, resources: Int, at: Int, resource: int) -> int:
-    """Give a server of the resource touched last to the first item that waits, and return it.
+@inlined
+def _take(items: Int, resources: Int, line: Int, at: Int, resource: int) -> int:
+    """Give a server of the resource touched last to the first item that waits, and return it; -1 if there is none.
 
-    Where there is no such server or item, the resource has been looked at, and -1 is returned.
+    When no more can be given, the resource is off the list of those to look at.
     """
-    item = resources[resource, QUEUE]
-    if resources[resource, BUSY] == resources[resource, SERVERS] or item < 0:
+    head, item = resources[resource, LINE], resources[resource, QUEUE]
+    ahead = resources[resource, LINE_END] - head
+    free = resources[resource, SERVERS] - resources[resource, BUSY]
+    if free > 0 and ahead > 0 and (item < 0 or line[head] < item):
+        item = line[head]
+        ahead -= 1
+        resources[resource, LINE] = head + 1
+    elif free > 0 and item >= 0:
+        resources[resource, QUEUE] = take_first(items, item)
+    else:
+        item, free = -1, 0
+    if item >= 0:
+        free -= 1
+        resources[resource, BUSY] += 1
+    if free == 0 or (ahead == 0 and resources[resource, QUEUE] < 0):
         at[TOUCHED_SIZE] -= 1
         resources[resource, TOUCHED] = 0
-        return -1
-    resources[resource, QUEUED] -= 1
-    # The links of an item that nobody has waited with need not be read.
-    resources[resource, QUEUE] = take_first(items, item) if resources[resource, QUEUED] > 0 else -1
-    resources[resource, BUSY] += 1
     return item
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _occupy(
     nodes: Int, duration: Int, heap: Int, items: Int, resources: Int, work: Float, at: Int, slowdown: float,
     resource: int, node: int,
@@ -341,7 +355,7 @@ def _occupy(
     at[EVENTS] = put_event(heap, items, at[EVENTS], len(items) - len(resources) + resource, end)
 
 
-@njit(cache=True, nogil=True)
+@hot
 def _expected(resources: Int, work: Float, slowdown: float, resource: int) -> int:
     """Return when the node that was taken in last will end if nothing changes."""
     pace = slowdown if resources[resource, PACED] and resources[resource, LOAD] > 0 else 1.0
@@ -367,7 +381,7 @@ def _meeting_event(plan: Plan, state: State, meeting: int) -> None:
         if phase != FIXED:
             _let_go(plan, state, meeting)
     elif channel >= 0:
-        _queue(items, state.resources, state.touched, at, channel, item)
+        _queue(items, state.resources, state.line, state.touched, at, channel, item)
     else:
         _open(plan, state, meeting)
 

@@ -35,9 +35,10 @@ MEMBER, ENGINE = 0, 1
 # the resource before; -1 for neither.
 START, END, MISSING, BOUND = 0, 1, 2, 3
 # Columns of `State.resources`: how many items it holds at once (of nodes: one), 1 if running communications of its rank
-# slow it down, first item that waits, number of items held, the item taken in last, 1 if it is on the list of those to
-# look at, communications that run on its rank, number of items that wait.
-SERVERS, PACED, QUEUE, BUSY, HELD, TOUCHED, LOAD, QUEUED = range(8)
+# slow it down, first item that waits out of line, number of items held, the item taken in last, 1 if it is on the list
+# of those to look at, communications that run on its rank, where its line begins and ends. Items that come in order, as
+# they mostly do, wait in line: a part of `State.line` as long as the resource has items.
+SERVERS, PACED, QUEUE, BUSY, HELD, TOUCHED, LOAD, LINE, LINE_END = range(9)
 # Columns of `State.work`: what is left of the node on a paced resource, ns; since when.
 LEFT, SINCE = 0, 1
 # Columns of `State.meetings`: its channel and flow (-1 for none), signals that have not come, where its seats begin and
@@ -74,7 +75,7 @@ class Plan(NamedTuple):
         signals: int64 [S, 2].
         seats: int64 [P, 2], meeting after meeting.
         meetings: int64 [M, 10]: the state before anything happens.
-        resources: int64 [Q, 8]: the state before anything happens.
+        resources: int64 [Q, 9]: the state before anything happens.
         slowdown: By how much paced resources are slowed down; infinite to stop them.
         latency: float64 [F]: ns before a flow uses links.
         indptr, links, bytes: [F + 1], [K], [K]: its loads.
@@ -109,8 +110,9 @@ class State(NamedTuple):
         todo: int64 [N]: stack of nodes that are free to start.
         heap: int64 [I, 2]: the event queue; see `event_heap`.
         items: int64 [I, 4].
-        resources: int64 [Q, 8].
+        resources: int64 [Q, 9].
         work: float64 [Q, 2].
+        line: int64 [I]: items that wait in order, resource after resource.
         touched: int64 [Q]: stack of resources to look at.
         meetings: int64 [M, 10].
         fluid: float64 [M, 3].
@@ -129,6 +131,7 @@ class State(NamedTuple):
     items: Int
     resources: Int
     work: Float
+    line: Int
     touched: Int
     meetings: Int
     fluid: Float
@@ -164,6 +167,7 @@ def new_state(plan: Plan) -> State:
         items=items,
         resources=plan.resources.copy(),
         work=np.zeros((resources, 2)),
+        line=np.empty(len(items) if resources else 0, np.int64),
         touched=np.empty(resources, np.int64),
         meetings=plan.meetings.copy(),
         fluid=np.zeros((meetings, 3)),

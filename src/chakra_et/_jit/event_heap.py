@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from chakra_et._jit.hot import inlined
 
 __all__ = ["CHILD", "ITEM", "PHASE", "PLACE", "SIBLING", "TIME", "join_queue", "pop_event", "put_event", "take_first"]
 
@@ -24,7 +25,7 @@ TIME, ITEM = 0, 1
 PLACE, PHASE, CHILD, SIBLING = 0, 1, 2, 3
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def put_event(heap: Int, items: Int, size: int, item: int, time: int) -> int:
     """Add an event, or move the item's event to another time.
 
@@ -59,7 +60,7 @@ def put_event(heap: Int, items: Int, size: int, item: int, time: int) -> int:
     return size
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _sift_down(heap: Int, items: Int, size: int, slot: int, item: int, time: int) -> None:
     """Put an event in at `slot` or below it."""
     while True:
@@ -79,7 +80,7 @@ def _sift_down(heap: Int, items: Int, size: int, slot: int, item: int, time: int
     items[item, PLACE] = slot + 1
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def pop_event(heap: Int, items: Int, size: int) -> int:
     """Remove the earliest event, the first of the heap.
 
@@ -98,7 +99,7 @@ def pop_event(heap: Int, items: Int, size: int) -> int:
     return size
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def join_queue(items: Int, first: int, item: int) -> int:
     """Add an item to a queue.
 
@@ -113,7 +114,7 @@ def join_queue(items: Int, first: int, item: int) -> int:
     return item if first < 0 else _meld(items, first, item)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _meld(items: Int, one: int, other: int) -> int:
     if other < one:
         one, other = other, one
@@ -122,7 +123,7 @@ def _meld(items: Int, one: int, other: int) -> int:
     return one
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def take_first(items: Int, first: int) -> int:
     """Remove the first item of a queue, and return the first of what is left, -1 for nothing."""
     pair = items[first, CHILD] - 1

@@ -1,6 +1,6 @@
 """The order in which a graph's nodes may run, lowest number first.
 
-Shape letters: N nodes, E edges.
+Shape letters: N nodes, E edges, Q resources.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from numba import njit
 
 from chakra_et._jit.schedule import invert
 
-__all__ = ["issue_order"]
+__all__ = ["issue_order", "ordered_by_edges"]
 
 Int = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
 
 
 @njit(cache=True, nogil=True)
@@ -54,3 +55,31 @@ def issue_order(indptr: Int, preds: Int) -> Int:
             if missing[succs[edge]] == 0:
                 heappush(ready, succs[edge])
     return place
+
+
+@njit(cache=True, nogil=True)
+def ordered_by_edges(indptr: Int, preds: Int, resource: Int, count: int) -> Bool:
+    """Return of which resources edges alone put the nodes in one order, so that none ever waits, bool [Q].
+
+    Args:
+        indptr: int64 [N + 1], predecessor lists.
+        preds: int64 [E].
+        resource: int64 [N], -1 for none. A node and its predecessors are on one resource or on none.
+        count: Number of resources, Q.
+    """
+    ordered = np.ones(count, np.bool_)
+    turns = np.zeros(count, np.int64)
+    latest = np.zeros(len(indptr) - 1, np.int64)  # how many nodes of its resource stand before a node
+    for node in range(len(indptr) - 1):
+        before = 0
+        for edge in range(indptr[node], indptr[node + 1]):
+            # Edges that lead back in the trace's order are left out: at worst an order isn't seen.
+            if preds[edge] < node:
+                before = max(before, latest[preds[edge]])
+        one = resource[node]
+        if one >= 0:
+            ordered[one] &= before == turns[one]
+            turns[one] += 1
+            before = turns[one]
+        latest[node] = before
+    return ordered

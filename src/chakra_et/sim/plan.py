@@ -14,6 +14,7 @@ import numpy.typing as npt
 from chakra_et._jit import engine_state as es
 from chakra_et._jit.engine import FULL, PAUSED, advance
 from chakra_et._jit.engine_state import Plan, State, grow_cells, new_state
+from chakra_et._jit.order import ordered_by_edges
 from chakra_et._jit.schedule import invert
 from chakra_et.sim.flow_table import FlowTable, no_flows
 from chakra_et.sim.measured import Exchange
@@ -80,7 +81,7 @@ def make_plan(
     count, rooms = workload.node_count, meetings.rooms
     out, succs = lists
     facts = np.full((count, 4), -1, np.int64)
-    facts[:, es.RESOURCE] = resources.of_node
+    facts[:, es.RESOURCE] = of_node = _contended(workload, resources, slowdown)
     facts[meetings.nodes, es.MEETING] = rooms
     facts[:, es.WAITS] = 0
     facts[meetings.nodes, es.WAITS] = exchange.waits
@@ -88,15 +89,16 @@ def make_plan(
     bits = np.zeros(count, np.int32)
     bits[meetings.nodes] = es.MEETS
     bits[facts[:, es.SIGNAL] >= 0] |= es.SIGNALS
-    occupies = resources.of_node >= 0
-    role = np.where(bits == 0, resources.of_node + 1, -(bits | (es.OCCUPIES * occupies))).astype(np.int32)
+    role = np.where(bits == 0, of_node + 1, -(bits | (es.OCCUPIES * (of_node >= 0)))).astype(np.int32)
     table = np.full((len(absent), 10), -1, np.int64)
     table[:, es.CHANNEL] = resources.of_meeting
     table[:, es.ABSENT] = absent
     table[:, es.SEATS], table[:, es.SEATS_END] = meetings.seats[:-1], meetings.seats[1:]
     table[:, es.CAME] = table[:, es.VISITED] = 0
-    servers = np.zeros((len(resources.servers), 8), np.int64)
+    servers = np.zeros((len(resources.servers), 9), np.int64)
     servers[:, es.SERVERS], servers[:, es.QUEUE], servers[:, es.HELD] = resources.servers, -1, -1
+    count_of = np.bincount(np.append(of_node, resources.of_meeting) + 1, minlength=len(servers) + 1)[1:]
+    servers[:, es.LINE] = servers[:, es.LINE_END] = np.cumsum(count_of) - count_of
     engine = resources.of_rank[workload.owners[meetings.nodes]]
     if slowdown != 1.0:
         servers[resources.of_rank[resources.of_rank >= 0], es.PACED] = 1
@@ -115,6 +117,21 @@ def make_plan(
         slowdown=float(slowdown),
         **no_flows().as_plan(),
     )
+
+
+def _contended(workload: Workload, resources: Resources, slowdown: float) -> Int:
+    """Return the resource of each node, without resources that never have to choose."""
+    found: Int = resources.of_node.copy()
+    if not len(resources.servers):
+        return found
+    paced = resources.of_rank[resources.of_rank >= 0] if slowdown != 1.0 else resources.of_rank[:0]
+    engine = np.isin(found, resources.of_rank)
+    for part in (engine, ~engine):
+        of_node = np.where(part, found, -1)
+        free = ordered_by_edges(workload.indptr, workload.preds, of_node, len(resources.servers))
+        free[paced] = False
+        found[(of_node >= 0) & free[of_node]] = -1
+    return found
 
 
 def _signals(facts: Int, rooms: Int, exchange: Exchange, count: int) -> tuple[Int, Int]:

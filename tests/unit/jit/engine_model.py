@@ -69,8 +69,11 @@ def make_plan(job):
         absent = sum(node.signals.count(room) for node in job.nodes)
         table[room, :5] = meeting.channel, meeting.flow, absent, sum(sizes[:room]), sum(sizes[: room + 1])
     table[:, [es.CAME, es.VISITED]] = 0
-    resources = np.zeros((len(job.servers), 8), np.int64)
+    resources = np.zeros((len(job.servers), 9), np.int64)
     resources[:, es.SERVERS] = job.servers
+    users = [node.resource for node in job.nodes] + [meeting.channel for meeting in job.meetings]
+    sizes_of = [users.count(resource) for resource in range(len(job.servers))]
+    resources[:, es.LINE] = resources[:, es.LINE_END] = np.cumsum([0, *sizes_of])[:-1]
     resources[:, [es.QUEUE, es.HELD]] = -1
     for resource in job.engines.values():
         resources[resource, es.PACED] = 1
