@@ -220,7 +220,9 @@ def join_collective(
     if m.plans[plan].solve == 1:
         members = m.groups[group].last - m.groups[group].first
         if m.instances[instance].arrived == members:
-            solve(m, instance)
+            if not solve(m, instance):
+                m.clock[0].failure = STATUS_AGAIN
+                return False
             for slot in range(m.instances[instance].member, m.instances[instance].member + members):
                 push_event(m, m.joins[slot].since, EVENT_SOLVED, slot)
         return True

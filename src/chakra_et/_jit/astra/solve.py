@@ -262,8 +262,11 @@ def _prepare(m: Machine, instance: int) -> None:
 
 
 @inner
-def solve(m: Machine, instance: int) -> None:
-    """Compute when each member of a collective is through, and when that end is registered."""
+def solve(m: Machine, instance: int) -> bool:
+    """Compute when each member of a collective is through, and when that end is registered; return False if it never is.
+
+    Chunks may wait for one another in the queues for ever, where ranks run them in different orders.
+    """
     _prepare(m, instance)
     slot, chunks, lanes = m.instances[instance].member, m.job[0].chunks, m.job[0].lanes
     phases = m.plans[m.instances[instance].plan].last - m.job[0].first
@@ -286,5 +289,9 @@ def solve(m: Machine, instance: int) -> None:
             beginner = _leave(m, freed) if number < 0 else _enter(m, item + number)
             if beginner != NONE:
                 _begin(m, beginner, now)
+    for lane in range(lanes):
+        if m.joins[slot + lane].left > 0:
+            return False
     for lane in range(lanes, m.groups[m.plans[m.instances[instance].plan].group].last - m.job[0].member):
         m.joins[slot + lane].end, m.joins[slot + lane].since = m.joins[slot].end, m.joins[slot].since
+    return True

@@ -108,7 +108,8 @@ def _in_collective(workload: Workload, machine: Machine, order: Int, node: int) 
     text = (
         f"{who} to issue collective {number} of group {name or '0 (all ranks)'}"
         if absent
-        else "messages that never match"
+        else "its other ranks, which wait for it: chunks run in different orders or directions there, as in ASTRA-sim; "
+        "use another number of queues per dimension (2 or more with localBWAware, 1 with groups)"
     )
     return _waiting(workload, order, node, name, text)
 
