@@ -30,9 +30,9 @@ Item = tuple[str, Point]
 Save = Callable[[dict[str, Row]], None]
 Bytes = npt.NDArray[np.uint8]
 
-# Starting processes takes some seconds, in which many points can be simulated here.
+# Until processes have started and read the compiled loops, many points can be simulated here.
 _TRY_S = 1.0
-_WORTH_PROCESSES_S = 4.0
+_START_S = 4.0
 _BATCH_S = 1.0
 _SAVE_S = 1.0
 
@@ -136,8 +136,8 @@ def run_points(job: Job, items: Sequence[Item], jobs: int, save: Save) -> None:
         rows[key] = job.row(point)
         now = time.monotonic()
         took = (now - begin) / done
-        left = (len(items) - done) * took
-        elsewhere = workers > 1 and (wanted or (now - begin > _TRY_S and left > _WORTH_PROCESSES_S))
+        gain = (len(items) - done) * took * (1 - 1 / workers)
+        elsewhere = workers > 1 and (wanted or (now - begin > _TRY_S and gain > _START_S))
         if now - saved > _SAVE_S or elsewhere or done == len(items):
             save(rows)
             rows, saved = {}, now

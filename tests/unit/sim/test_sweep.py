@@ -91,7 +91,7 @@ def test_processes_agree(traces, swept, monkeypatch):
     assert sweep(traces, system(), grid=GRID, jobs=2).table.equals(swept.table)
     # As if it were a large sweep, so that processes are worth starting.
     monkeypatch.setattr(sweep_run, "_TRY_S", 0.0)
-    monkeypatch.setattr(sweep_run, "_WORTH_PROCESSES_S", 0.0)
+    monkeypatch.setattr(sweep_run, "_START_S", 0.0)
     monkeypatch.setattr("joblib.effective_n_jobs", lambda number: 2)
     assert sweep(traces, system(), grid=GRID).table.equals(swept.table)
 
