@@ -151,6 +151,10 @@ def _print_result(result: SimResult) -> None:
     else:
         what = "Time" if result.iteration is None else f"Step time (iteration {result.iteration})"
         print_line(f"{what}: {format_ns(result.finish_ns)}")
+    measured = [one.measured_ns for one in several or (result,)]
+    if all(measured):
+        recorded = sum(time or 0 for time in measured) / len(measured)
+        print_line(f"As recorded: {format_ns(recorded)}; simulated / recorded: {result.mean_ns / recorded:.4f}.")
     _print_ranks(result)
     if result.groups:
         _print_groups(result)

@@ -21,7 +21,7 @@ from chakra_et.ir.graph import positions
 from chakra_et.sim.meetings import Meetings
 from chakra_et.sim.workload import Workload
 
-__all__ = ["Exchange", "measure", "plain_exchange", "recorded_offsets", "window_starts"]
+__all__ = ["Exchange", "measure", "plain_exchange", "recorded_offsets", "window_ends", "window_starts"]
 
 Int = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
@@ -124,6 +124,23 @@ def window_starts(workload: Workload, offsets: Int) -> Int:
         return np.zeros(len(first), np.int64)
     begin = np.where(known, first + offsets, 0)
     return np.where(known, begin - begin[known].min(), 0)
+
+
+def window_ends(workload: Workload, offsets: Int) -> Int:
+    """Return when each rank's last node ended, on the clock of `window_starts`, int64 [R]; -1 where nothing tells.
+
+    Args:
+        workload: The workload.
+        offsets: int64 [R]: added to each rank's clock.
+    """
+    timed = workload.present("start_ns") & (workload.integers("type") != NodeType.METADATA_NODE)
+    start, none = workload.integers("start_ns", 0), np.iinfo(np.int64).max
+    end = np.where(timed, start + np.maximum(workload.integers("duration_ns", 0), 0), -none)
+    first = np.minimum.reduceat(np.where(timed, start, none), workload.offsets[:-1])
+    last = np.maximum.reduceat(end, workload.offsets[:-1])
+    known = last > -none
+    origin = (first + offsets)[known].min() if known.any() else 0
+    return np.where(known, last + offsets - origin, -1)
 
 
 def measure(workload: Workload, meetings: Meetings, offsets: Int) -> Exchange:

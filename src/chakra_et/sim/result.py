@@ -32,6 +32,8 @@ class RankTimes:
         compute_ns: Time in which it computes on the device (on a rank without one: on the host).
         communication_ns: Time in which at least one of its communications runs.
         exposed_communication_ns: Communication without compute beside it (ASTRA-sim: any time without compute).
+        start_ns: When it begins; 0 for the first rank.
+        measured_finish_ns: End of its last node as it was recorded, on the same clock; None where nothing was.
     """
 
     rank: int
@@ -39,8 +41,10 @@ class RankTimes:
     compute_ns: int
     communication_ns: int
     exposed_communication_ns: int
+    start_ns: int = 0
+    measured_finish_ns: int | None = None
 
-    def as_dict(self) -> dict[str, int]:
+    def as_dict(self) -> dict[str, int | None]:
         """Return the times as plain data."""
         return {name: getattr(self, name) for name in self.__slots__}
 
@@ -112,6 +116,12 @@ class SimResult:
         return max(rank.finish_ns for rank in self.ranks)
 
     @property
+    def measured_ns(self) -> int | None:
+        """Recorded time of what was simulated, from the first rank's begin to the last one's end; None if unknown."""
+        times = [rank.measured_finish_ns for rank in self.ranks if rank.measured_finish_ns is not None]
+        return max(times) if len(times) == len(self.ranks) else None
+
+    @property
     def mean_ns(self) -> float:
         """Mean of the iterations' times."""
         times = [one.finish_ns for one in self.iterations or (self,)]
@@ -126,12 +136,16 @@ class SimResult:
     def as_dict(self) -> dict[str, Any]:
         """Return the totals as plain data."""
         several = {
-            "iterations": [{"iteration": one.iteration, "finish_ns": one.finish_ns} for one in self.iterations],
+            "iterations": [
+                {"iteration": one.iteration, "finish_ns": one.finish_ns, "measured_ns": one.measured_ns}
+                for one in self.iterations
+            ],
             "mean_ns": self.mean_ns,
             "spread_ns": self.spread_ns,
         }
         return {
             "finish_ns": self.finish_ns,
+            "measured_ns": self.measured_ns,
             "ranks": [rank.as_dict() for rank in self.ranks],
             "groups": [group.as_dict() for group in self.groups],
             "folded_classes": self.folded_classes,

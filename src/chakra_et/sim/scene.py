@@ -21,7 +21,7 @@ from chakra_et.ir import NodeType, TraceSet
 from chakra_et.sim.communicators import Communicators, Peers, find_communicators, find_peers
 from chakra_et.sim.compute import Work, find_work
 from chakra_et.sim.fold import Fold, fold_ranks, hash_contents, no_fold
-from chakra_et.sim.measured import Exchange, measure, plain_exchange, recorded_offsets, window_starts
+from chakra_et.sim.measured import Exchange, measure, plain_exchange, recorded_offsets, window_ends, window_starts
 from chakra_et.sim.meeting_errors import check_meetings, refuse_missing
 from chakra_et.sim.meetings import Meetings, make_meetings, match_nodes
 from chakra_et.sim.network.communications import Communications, group_communications
@@ -66,6 +66,11 @@ class Cast:
     def begin(self) -> Int:
         """When each rank begins, int64 [R], ns."""
         return window_starts(self.workload, self.offsets)
+
+    @cached_property
+    def recorded_end(self) -> Int:
+        """When each rank's last node ended when it was recorded, int64 [R], ns; -1 where nothing tells."""
+        return window_ends(self.workload, self.offsets)
 
     @cached_property
     def measured(self) -> Exchange:

@@ -11,6 +11,8 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import polars as pl
 
 from chakra_et.errors import InputError
 from chakra_et.ir import TraceSet
@@ -32,6 +34,7 @@ from chakra_et.specs.system import System
 
 __all__ = ["Prepared", "prepare", "simulate"]
 
+Int = npt.NDArray[np.int64]
 Progress = Callable[[str, int, int], None]
 
 
@@ -110,7 +113,7 @@ class Prepared:
 
     def __init__(self, scenes: list[Scene], notes: tuple[str, ...], world_size: int) -> None:
         self._scenes, self._notes, self._world_size = scenes, notes, world_size
-        self._calibrations: dict[tuple[int | None, str, System | None], Calibration] = {}
+        self._calibrations: dict[tuple[str, System | None], Calibration] = {}
 
     def run(
         self,
@@ -133,7 +136,7 @@ class Prepared:
         options = options or SimulateOptions()
         if options.comm == "auto":
             options = replace(options, comm="measured" if system is None else "native")
-        if options.comm != "measured" and system is None:
+        if options.comm == "native" and system is None:
             raise InputError(f"communications ({options.comm}): expected a system to run on, got none; name one")
         results = []
         for scene in self._scenes:
@@ -161,11 +164,12 @@ class Prepared:
         plan = cast.plan(costs.exchange, model, channels=options.channels, slowdown=options.overlap_slowdown)
         duration, notes = node_times(cast, costs, system, options)
         late = np.array([options.rank_delay_ns.get(rank, 0) for rank in cast.workload.ranks.tolist()], np.int64)
-        plan = timed_plan(plan, cast.workload, duration, cast.begin + late, costs.flows, costs.of_meeting)
+        begin = cast.begin + late
+        plan = timed_plan(plan, cast.workload, duration, begin, costs.flows, costs.of_meeting)
         outcome = run_plan(plan, progress)
         if (outcome.end_ns < 0).any():
             refuse_deadlock(cast.workload, cast.meetings, costs.exchange, outcome)
-        return _result(scene, cast, costs, outcome, notes)
+        return _result(scene, cast, costs, begin, outcome, notes)
 
     def _priced(self, scene: Scene, system: System | None, options: SimulateOptions) -> tuple[Cast, Costs]:
         """Return the ranks to simulate, and what their communications cost."""
@@ -176,7 +180,7 @@ class Prepared:
         if options.comm == "calibrated":
             cast = scene.cast(None, {}, fold=False)
             base = options.measured_system or system
-            return cast, calibrated_costs(cast, self._calibration(scene, cast, base, options), system, options)
+            return cast, calibrated_costs(cast, self._calibration(base, options), system, options)
         network = make_network(system, self._world_size)
         cast = scene.cast(network.grid, options.rank_delay_ns, fold=fold)
         costs = native_costs(cast, network, options)
@@ -185,22 +189,24 @@ class Prepared:
             costs = native_costs(cast, network, options)
         return cast, costs  # type: ignore[return-value]  # ranks that stand for themselves always load links alike
 
-    def _calibration(self, scene: Scene, cast: Cast, system: System | None, options: SimulateOptions) -> Calibration:
-        key = (scene.iteration, str(options.algorithm), system)
+    def _calibration(self, system: System | None, options: SimulateOptions) -> Calibration:
+        """Fit the network model to the transfers of all iterations."""
+        key = (str(options.algorithm), system)
         if key not in self._calibrations:
+            tables = [scene.cast(None, {}, fold=False).measured_table for scene in self._scenes]
             self._calibrations[key] = calibrate(
-                cast.measured_table, system, self._world_size, algorithm=options.algorithm
+                pl.concat(tables), system, self._world_size, algorithm=options.algorithm
             )
         return self._calibrations[key]
 
 
-def _result(scene: Scene, cast: Cast, costs: Costs, outcome: Outcome, notes: tuple[str, ...]) -> SimResult:
+def _result(scene: Scene, cast: Cast, costs: Costs, begin: Int, outcome: Outcome, notes: tuple[str, ...]) -> SimResult:
     meetings, owners = cast.meetings, cast.workload.owners
     transfer, wait = split_meetings(meetings, costs.exchange, outcome)
     split = (meetings.nodes, wait, outcome.end_ns[meetings.nodes] - outcome.start_ns[meetings.nodes] - wait)
     return SimResult(
         source=partial(expand_traces, scene.traces, cast.workload, cast.fold, outcome.start_ns, outcome.end_ns, split),
-        ranks=rank_times(cast.workload, outcome, cast.compute, cast.communicates, cast.fold),
+        ranks=rank_times(cast, begin, outcome),
         groups=group_times(meetings, transfer, wait, scene.peers, cast.fold, owners[meetings.nodes]),
         folded_classes=len(cast.fold.leaders),
         notes=(*costs.notes, *notes),

@@ -20,6 +20,7 @@ from chakra_et.sim.measured import Exchange
 from chakra_et.sim.meetings import Meetings
 from chakra_et.sim.plan import Outcome
 from chakra_et.sim.result import GroupTimes, RankTimes
+from chakra_et.sim.scene import Cast
 from chakra_et.sim.workload import Workload
 
 __all__ = ["critical_bounds", "group_times", "rank_times", "split_meetings"]
@@ -28,22 +29,25 @@ Int = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
 
-def rank_times(
-    workload: Workload, outcome: Outcome, compute: Bool, communicates: Bool, fold: Fold
-) -> tuple[RankTimes, ...]:
+def rank_times(cast: Cast, begin: Int, outcome: Outcome) -> tuple[RankTimes, ...]:
     """Add up the times of each rank.
 
     Args:
-        workload: The ranks that stand for all.
+        cast: The ranks that stand for all.
+        begin: int64 [R]: when they begin, ns.
         outcome: When everything happened.
-        compute: bool [N]: compute nodes.
-        communicates: bool [N]: communications.
-        fold: Which ranks are alike.
     """
-    parts = cover(workload.offsets, outcome.start_ns, outcome.end_ns, compute, communicates)
-    finish = np.maximum.reduceat(outcome.end_ns, workload.offsets[:-1])
-    rows = np.column_stack([finish, parts])[fold.classes].tolist()
-    return tuple(RankTimes(rank, *row) for rank, row in zip(fold.ranks.tolist(), rows, strict=True))
+    offsets, fold = cast.workload.offsets, cast.fold
+    parts = cover(offsets, outcome.start_ns, outcome.end_ns, cast.compute, cast.communicates)
+    finish = np.maximum.reduceat(outcome.end_ns, offsets[:-1])
+    rows = np.column_stack([finish, parts, begin])[fold.classes].tolist()
+    measured = [end if end >= 0 else None for end in cast.recorded_end[fold.classes].tolist()]
+    return tuple(
+        RankTimes(rank, last, compute, communication, exposed, first, end)
+        for rank, (last, compute, communication, exposed, first), end in zip(
+            fold.ranks.tolist(), rows, measured, strict=True
+        )
+    )
 
 
 def split_meetings(meetings: Meetings, exchange: Exchange, outcome: Outcome) -> tuple[Int, Int]:
