@@ -38,7 +38,10 @@ def add_model(parser: argparse._ArgumentGroup | argparse.ArgumentParser) -> None
         help="how long other nodes take: as measured, by a roofline of the system's device, or carried over to it from "
         "the device of --from-system",
     )  # fmt: skip
-    parser.add_argument("--from-system", metavar="NAME|FILE", help="the system that was measured (scaled, calibrated)")
+    parser.add_argument(
+        "--from-system", metavar="NAME|FILE",
+        help="the system that was measured, for scaled and calibrated (there by default: --system without --set)",
+    )  # fmt: skip
     parser.add_argument(
         "--scale", type=_factor, action="append", default=[], metavar="KIND=X",
         help="factor on compute of a kind (gemm, attention, ..., * for the rest), on comm or on host; may be repeated",
@@ -87,7 +90,9 @@ def model_options(args: argparse.Namespace) -> SimulateOptions:
     from chakra_et.specs import load_system
 
     scales = dict(args.scale)
-    measured = load_system(args.from_system) if args.from_system else None
+    # What --set changes wasn't there when the job was measured.
+    base = args.from_system or (args.system if args.comm == "calibrated" else None)
+    measured = load_system(base) if base else None
     comm, host = scales.pop("comm", 1.0), scales.pop("host", 1.0)
     return SimulateOptions(
         comm=args.comm,
