@@ -6,6 +6,7 @@ Shape letters: R ranks, P plans, F phases, G groups, M members of groups.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -108,7 +109,8 @@ class PlanTable:
         """True if the ends of all collectives follow from their members' starts alone."""
         if self.options.backend == "aware" or self.options.rendezvous:
             return False
-        return all(_is_solvable(phase) for phase in self.phases)
+        plans = ((self.groups[group], phases) for group, _, phases in self.plans)
+        return all(map(_is_solvable, self.phases)) and all(_meets_all(len(group), phases) for group, phases in plans)
 
     def tables(self, *, folded: bool, solve: bool) -> PlanTables:
         """Return the plans as the engine's tables.
@@ -197,6 +199,11 @@ def _is_solvable(phase: Phase) -> bool:
     if phase.algorithm == DIRECT:
         return phase.type != CommType.ALL_REDUCE and phase.window == phase.members - 1
     return phase.algorithm in (RING, HALVING_DOUBLING)
+
+
+def _meets_all(members: int, phases: list[Phase]) -> bool:
+    """True if nobody leaves a collective before all have come: its dimensions join all members."""
+    return not phases or math.prod({phase.stride: phase.members for phase in phases}.values()) == members
 
 
 def _same_hops(members: Sequence[int], count: int) -> bool:
