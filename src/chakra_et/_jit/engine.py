@@ -263,15 +263,6 @@ def _release(
             _end(out, succs, nodes, todo, at, node, max(time, nodes[node, START]) + duration[node])
 
 
-@njit(cache=True, nogil=True)
-def _let_go(plan: Plan, state: State, meeting: int) -> None:
-    """Release a meeting now."""
-    _release(
-        plan.out, plan.succs, plan.duration, plan.facts, plan.seats, state.at, state.nodes, state.todo,
-        state.meetings, meeting, state.at[CLOCK],
-    )  # fmt: skip
-
-
 @inlined
 def _come(
     nodes: Int, heap: Int, items: Int, resources: Int, line: Int, touched: Int, at: Int, resource: int, node: int
@@ -366,24 +357,27 @@ def _expected(resources: Int, work: Float, slowdown: float, resource: int) -> in
 
 @njit(cache=True, nogil=True)
 def _meeting_event(plan: Plan, state: State, meeting: int) -> None:
-    items, meetings, at = state.items, state.meetings, state.at
+    items, meetings, resources, at = state.items, state.meetings, state.resources, state.at
     item = len(state.nodes) + meeting
     channel = meetings[meeting, CHANNEL]
     phase = items[item, PHASE]
     if phase == LATENT:
         items[item, PHASE] = FLOWING
-    elif phase != COMPLETE:
+    elif phase == COMPLETE:
+        if channel >= 0:
+            _queue(items, resources, state.line, state.touched, at, channel, item)
+        else:
+            _open(plan, state, meeting)
+    else:
         if phase == FLOWING:
             leave_network(state, meeting)
-        _press(plan, state, meeting, -1)
+        if plan.slowdown != 1.0:
+            _press(plan.seats, plan.slowdown, at, resources, state.work, meetings, state.heap, items, meeting, -1)
         if channel >= 0:
-            _leave(state.resources, state.touched, at, channel)
+            _leave(resources, state.touched, at, channel)
         if phase != FIXED:
-            _let_go(plan, state, meeting)
-    elif channel >= 0:
-        _queue(items, state.resources, state.line, state.touched, at, channel, item)
-    else:
-        _open(plan, state, meeting)
+            _release(plan.out, plan.succs, plan.duration, plan.facts, plan.seats, at, state.nodes, state.todo,
+                     meetings, meeting, at[CLOCK])  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
@@ -392,7 +386,8 @@ def _open(plan: Plan, state: State, meeting: int) -> None:
     meetings, items, at, facts = state.meetings, state.items, state.at, plan.facts
     item = len(state.nodes) + meeting
     now = at[CLOCK]
-    _press(plan, state, meeting, 1)
+    if plan.slowdown != 1.0:
+        _press(plan.seats, plan.slowdown, at, state.resources, state.work, meetings, state.heap, items, meeting, 1)
     flow = meetings[meeting, FLOW]
     if flow < 0:
         end = now
@@ -401,7 +396,8 @@ def _open(plan: Plan, state: State, meeting: int) -> None:
             if facts[node, WAITS]:
                 end = max(end, now + plan.duration[node])
         phase = FIXED
-        _let_go(plan, state, meeting)
+        _release(plan.out, plan.succs, plan.duration, facts, plan.seats, at, state.nodes, state.todo, meetings,
+                 meeting, now)  # fmt: skip
     else:
         begin = now + plan.latency[flow]
         if plan.indptr[flow] == plan.indptr[flow + 1]:
@@ -413,23 +409,23 @@ def _open(plan: Plan, state: State, meeting: int) -> None:
     at[EVENTS] = put_event(state.heap, items, at[EVENTS], item, end)
 
 
-@njit(cache=True, nogil=True)
-def _press(plan: Plan, state: State, meeting: int, change: int) -> None:
+@hot
+def _press(
+    seats: Int, slowdown: float, at: Int, resources: Int, work: Float, meetings: Int, heap: Int, items: Int,
+    meeting: int, change: int,
+) -> None:  # fmt: skip
     """Count a communication that begins or ends on the ranks of its participants, and pace their compute."""
-    if plan.slowdown == 1.0:
-        return
-    at, resources, work, meetings = state.at, state.resources, state.work, state.meetings
     now = at[CLOCK]
     for seat in range(meetings[meeting, SEATS], meetings[meeting, SEATS_END]):
-        resource = plan.seats[seat, ENGINE]
+        resource = seats[seat, ENGINE]
         if resource < 0:
             continue
         before = resources[resource, LOAD]
         resources[resource, LOAD] = before + change
         if resources[resource, BUSY] == 0 or (before > 0) == (before + change > 0):
             continue
-        pace = plan.slowdown if before > 0 else 1.0
+        pace = slowdown if before > 0 else 1.0
         work[resource, LEFT] = max(work[resource, LEFT] - (now - work[resource, SINCE]) / pace, 0.0)
         work[resource, SINCE] = now
-        end = max(_expected(resources, work, plan.slowdown, resource), now)
-        at[EVENTS] = put_event(state.heap, state.items, at[EVENTS], len(state.items) - len(resources) + resource, end)
+        end = max(_expected(resources, work, slowdown, resource), now)
+        at[EVENTS] = put_event(heap, items, at[EVENTS], len(items) - len(resources) + resource, end)

@@ -108,25 +108,25 @@ def leave_network(state: State, meeting: int) -> None:
 @njit(cache=True, nogil=True)
 def share_network(plan: Plan, state: State) -> None:
     """Give every flow that a change reaches its new speed, and move the events of their ends."""
-    state.at[STAMP] += 1
-    for slot in range(state.at[DIRTY_SIZE]):
+    at, links, meetings, group, fluid = state.at, state.links, state.meetings, state.group, state.fluid
+    at[STAMP] += 1
+    for slot in range(at[DIRTY_SIZE]):
         link = state.dirty[slot]
-        state.links[link, DIRTY] = 0
-        if state.links[link, HEAD] < 0 or state.links[link, SEEN] == state.at[STAMP]:
+        links[link, DIRTY] = 0
+        if links[link, HEAD] < 0 or links[link, SEEN] == at[STAMP]:
             continue
-        count = _gather(state, link)
-        if count == 1:
-            _run_alone(plan, state)
-        else:
-            _share(plan, state, count)
-    state.at[DIRTY_SIZE] = 0
+        count = _gather(state.cells, links, meetings, state.walk, group, at[STAMP], link)
+        # In order of number: sums of floats must not depend on the order in which flows were found.
+        _sort(group, count)
+        rates = _share(meetings, group, count, plan.indptr, plan.links, plan.bytes, plan.capacity, state.slots)
+        for a in range(count):
+            _set_rate(fluid, state.heap, state.items, at, len(state.nodes), group[a], rates[a])
+    at[DIRTY_SIZE] = 0
 
 
 @njit(cache=True, nogil=True)
-def _gather(state: State, link: int) -> int:
-    """Collect in `group` the flows that influence one another, from one link on."""
-    cells, links, meetings, walk, group = state.cells, state.links, state.meetings, state.walk, state.group
-    stamp = state.at[STAMP]
+def _gather(cells: Int, links: Int, meetings: Int, walk: Int, group: Int, stamp: int, link: int) -> int:
+    """Collect in `group` the flows that influence one another, from one link on; return how many there are."""
     links[link, SEEN] = stamp
     walk[0] = link
     depth, count = 1, 0
@@ -152,43 +152,45 @@ def _gather(state: State, link: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _run_alone(plan: Plan, state: State) -> None:
-    """Let the first flow of `group` run as fast as its links allow."""
-    meeting = state.group[0]
-    flow = state.meetings[meeting, FLOW]
-    rate = np.inf
-    for k in range(plan.indptr[flow], plan.indptr[flow + 1]):
-        rate = min(rate, plan.capacity[plan.links[k]] / plan.bytes[k])
-    _set_rate(state, meeting, rate)
-
-
-@njit(cache=True, nogil=True)
-def _share(plan: Plan, state: State, count: int) -> None:
-    """Share links among the first `count` flows of `group`."""
-    # In order of number: sums of floats must not depend on the order in which flows were found.
-    group = np.sort(state.group[:count])
+def _share(
+    meetings: Int, group: Int, count: int, indptr: Int, links: Int, loads: Float, capacity: Float, slots: Int
+) -> Float:
+    """Return the speeds of the first `count` flows of `group`, float64 [A]."""
     # Meetings that are alike have one flow: here each needs loads of its own.
-    indptr = np.zeros(count + 1, np.int64)
+    begin = np.zeros(count + 1, np.int64)
     for a in range(count):
-        flow = state.meetings[group[a], FLOW]
-        indptr[a + 1] = indptr[a] + plan.indptr[flow + 1] - plan.indptr[flow]
-    links = np.empty(indptr[count], np.int64)
-    loads = np.empty(indptr[count])
+        flow = meetings[group[a], FLOW]
+        begin[a + 1] = begin[a] + indptr[flow + 1] - indptr[flow]
+    own_links, own_loads = np.empty(begin[count], np.int64), np.empty(begin[count])
+    active = np.empty(count, np.int64)
     for a in range(count):
-        shift = plan.indptr[state.meetings[group[a], FLOW]] - indptr[a]
-        for k in range(indptr[a], indptr[a + 1]):
-            links[k] = plan.links[k + shift]
-            loads[k] = plan.bytes[k + shift]
+        active[a] = a
+        shift = indptr[meetings[group[a], FLOW]] - begin[a]
+        for k in range(begin[a], begin[a + 1]):
+            own_links[k] = links[k + shift]
+            own_loads[k] = loads[k + shift]
     rates = np.empty(count)
-    fair_rates_into(np.arange(count), indptr, links, loads, plan.capacity, rates, state.slots)
-    for a in range(count):
-        _set_rate(state, group[a], rates[a])
+    fair_rates_into(active, begin, own_links, own_loads, capacity, rates, slots)
+    return rates
 
 
 @njit(cache=True, nogil=True)
-def _set_rate(state: State, meeting: int, rate: float) -> None:
-    """Change a flow's speed from now on."""
-    at, fluid = state.at, state.fluid
+def _sort(values: Int, count: int) -> None:
+    """Sort the first `count` values (Shell, "A high-speed sorting procedure", 1959); numba's own sort compiles long."""
+    gap = count // 2
+    while gap > 0:
+        for slot in range(gap, count):
+            value = values[slot]
+            while slot >= gap and values[slot - gap] > value:
+                values[slot] = values[slot - gap]
+                slot -= gap
+            values[slot] = value
+        gap //= 2
+
+
+@njit(cache=True, nogil=True)
+def _set_rate(fluid: Float, heap: Int, items: Int, at: Int, first: int, meeting: int, rate: float) -> None:
+    """Change a flow's speed from now on; `first` is the item of meeting 0."""
     now = at[CLOCK]
     if fluid[meeting, RATE] > 0.0:
         if abs(rate - fluid[meeting, RATE]) <= 1e-12 * rate:
@@ -198,4 +200,4 @@ def _set_rate(state: State, meeting: int, rate: float) -> None:
         fluid[meeting, UPDATED] = now
     fluid[meeting, RATE] = rate
     end = max(now, int(np.floor(fluid[meeting, UPDATED] + fluid[meeting, SHARE] / rate + 0.5)))
-    at[EVENTS] = put_event(state.heap, state.items, at[EVENTS], len(state.nodes) + meeting, end)
+    at[EVENTS] = put_event(heap, items, at[EVENTS], first + meeting, end)

@@ -23,29 +23,23 @@ Bool = npt.NDArray[np.bool_]
 def issue_order(indptr: Int, preds: Int) -> Int:
     """Return the place of each node, int64 [N], when of all that may run the lowest number goes next.
 
-    Where every node has a higher number than its predecessors, that is its number. Nodes on or behind a cycle come
-    last.
+    Nodes on or behind a cycle come last.
 
     Args:
         indptr: int64 [N + 1], predecessor lists.
         preds: int64 [E].
     """
     count = len(indptr) - 1
-    place = np.arange(count)
-    ascends = True
-    for node in range(count):
-        for edge in range(indptr[node], indptr[node + 1]):
-            ascends &= preds[edge] < node
-    if ascends:
-        return place
     out, succs = invert(indptr, preds)
-    missing = np.diff(indptr)
+    missing = np.empty(count, np.int64)
+    for node in range(count):
+        missing[node] = indptr[node + 1] - indptr[node]
     ready = [np.int64(0) for _ in range(0)]
     for node in range(count):
         if missing[node] == 0:
             heappush(ready, np.int64(node))
     turn = 0
-    place[:] = count
+    place = np.full(count, count, np.int64)
     while len(ready) > 0:
         node = heappop(ready)
         place[node] = turn

@@ -108,8 +108,7 @@ def _rows(workload: Workload, strict: bool) -> pl.DataFrame:
     table = _columns(workload, strict)
     start = table["start_ns"]
     if (start.is_null() & table["comm_seq"].is_null()).any():
-        place = issue_order(workload.indptr, workload.preds)[table["position"].to_numpy()]
-        table = table.with_columns(place=pl.Series(place))
+        table = table.with_columns(place=pl.Series(_places(workload)[table["position"].to_numpy()]))
     else:
         table = table.with_columns(place="position")
     collective = pl.col("kind") == COLLECTIVE
@@ -126,6 +125,14 @@ def _rows(workload: Workload, strict: bool) -> pl.DataFrame:
     told = pl.col("comm_seq").is_not_null().all().over(line)
     turn = pl.int_range(pl.len(), dtype=pl.Int64).over(line)
     return table.with_columns(seq=pl.when(told).then("comm_seq").otherwise(turn))
+
+
+def _places(workload: Workload) -> Int:
+    """Return each node's place in the order of issue, int64 [N]."""
+    nodes = np.arange(workload.node_count, dtype=np.int64)
+    if (workload.preds < np.repeat(nodes, np.diff(workload.indptr))).all():
+        return nodes
+    return issue_order(workload.indptr, workload.preds)
 
 
 def _columns(workload: Workload, strict: bool) -> pl.DataFrame:

@@ -38,7 +38,8 @@ def rank_times(cast: Cast, begin: Int, outcome: Outcome) -> tuple[RankTimes, ...
         outcome: When everything happened.
     """
     offsets, fold = cast.workload.offsets, cast.fold
-    parts = cover(offsets, outcome.start_ns, outcome.end_ns, cast.compute, cast.communicates)
+    order = np.lexsort((outcome.start_ns, cast.workload.owners))
+    parts = cover(offsets, order, outcome.start_ns, outcome.end_ns, cast.compute, cast.communicates)
     finish = np.maximum.reduceat(outcome.end_ns, offsets[:-1])
     rows = np.column_stack([finish, parts, begin])[fold.classes].tolist()
     measured = [end if end >= 0 else None for end in cast.recorded_end[fold.classes].tolist()]
