@@ -132,7 +132,8 @@ def _places(workload: Workload) -> Int:
     nodes = np.arange(workload.node_count, dtype=np.int64)
     if (workload.preds < np.repeat(nodes, np.diff(workload.indptr))).all():
         return nodes
-    return issue_order(workload.indptr, workload.preds)
+    found: Int = issue_order(workload.indptr, workload.preds)
+    return found
 
 
 def _columns(workload: Workload, strict: bool) -> pl.DataFrame:
