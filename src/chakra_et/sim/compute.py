@@ -185,8 +185,8 @@ def _memory(device: Device) -> float:
     return device.memory_bytes_per_s
 
 
-def roofline(workload: Workload, work: Work, device: Device, dtype: str) -> tuple[Float, int]:
-    """Return durations by the roofline, and how many nodes keep theirs.
+def roofline(workload: Workload, work: Work, device: Device, dtype: str) -> tuple[Float, Bool]:
+    """Return durations by the roofline, and which nodes keep theirs.
 
     The longer of arithmetic at the device's peak, and bytes at its memory's bandwidth (Williams, Waterman, Patterson,
     "Roofline: an insightful visual performance model for multicore architectures", 2009). A compute node with neither
@@ -199,7 +199,7 @@ def roofline(workload: Workload, work: Work, device: Device, dtype: str) -> tupl
         dtype: Element type of arithmetic where names don't tell it.
 
     Returns:
-        float64 [N], ns, NaN where nothing changes; number of compute nodes that keep their duration.
+        float64 [N], ns, NaN where nothing changes; bool [N]: compute nodes that keep their duration.
 
     Raises:
         InputError: A peak or a bandwidth is needed and unknown.
@@ -215,4 +215,4 @@ def roofline(workload: Workload, work: Work, device: Device, dtype: str) -> tupl
         arithmetic[rows] = ops[rows] / device.peak(list(_DTYPES)[number] if number >= 0 else dtype) * 1e9
     transfer = moved / _memory(device) * 1e9 if (told & (moved > 0)).any() else np.zeros(len(ops))
     time[told] = np.maximum(arithmetic, transfer)[told]
-    return time, int((device_work & ~told).sum())
+    return time, device_work & ~told

@@ -106,8 +106,9 @@ def node_times(
             raise InputError("compute (roofline): expected a system with a device, got none; name one")
         found, kept = roofline(cast.workload, work, system.device, options.dtype)
         time = np.where(np.isnan(found), time, found)
-        if kept:
-            notes.append(f"{format_number_of(kept, 'compute node')} without operations and bytes: kept as measured")
+        if kept.any():
+            count = format_number_of(_count(cast, np.flatnonzero(kept)), "compute node")
+            notes.append(f"{count} without operations and bytes: kept as measured")
     elif options.compute == "scaled":
         time *= _carried_over(cast, system, options)
     time *= scale_factors(cast.workload, work, compute_scale=options.compute_scale, host_scale=options.host_scale)
@@ -116,10 +117,19 @@ def node_times(
     measured = np.rint(cast.duration * options.comm_scale).astype(np.int64)
     duration[meetings.single] = measured[meetings.single] if options.comm == "measured" else 0
     duration[meetings.unknown] = measured[meetings.unknown]
-    if len(meetings.unknown):
-        count = format_number_of(len(meetings.unknown), "communication")
-        notes.append(f"{count} with unknown type or partners: kept as measured")
+    alone = meetings.single if options.comm != "measured" else meetings.single[:0]
+    for nodes, what in (
+        (meetings.unknown, "with unknown type or partners: kept as measured"),
+        (alone, "in a group of one rank: they take no time"),
+    ):
+        if len(nodes):
+            notes.append(f"{format_number_of(_count(cast, nodes), 'communication')} {what}")
     return duration, tuple(notes)
+
+
+def _count(cast: Cast, nodes: Int) -> int:
+    """Return how many nodes these stand for, over all ranks."""
+    return int(cast.fold.counts[cast.workload.owners[nodes]].sum())
 
 
 def _carried_over(cast: Cast, system: System | None, options: SimulateOptions) -> Float:

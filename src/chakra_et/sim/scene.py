@@ -175,8 +175,9 @@ class Scene:
         self.tables = make_tables(traces)
         self.groups = find_communicators(traces, self.tables)
         self.peers = find_peers(traces, self.tables)
-        # Recorded times differ from rank to rank.
-        self.may_fold = len(traces) > 1 and all(trace.metadata.family != "collected" for trace in traces)
+        # Recorded times differ from rank to rank, unless one is a copy of the other.
+        recorded = any(trace.metadata.family == "collected" for trace in self.tables.traces)
+        self.may_fold = len(traces) > (len(self.tables.traces) if recorded else 1)
         self._casts: dict[tuple[object, ...], Cast] = {}
         missing = missing_ranks(traces, self.groups, self.peers)
         if missing:

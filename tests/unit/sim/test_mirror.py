@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from chakra_et.errors import SimulationError
@@ -25,6 +27,16 @@ def test_one_rank_of_each_stage_stands_for_all():
     traces = grid(tp=2, pp=2, dp=2, skew=500)
     result = simulate(kept(traces, [0, 4]), system(), mirror_missing=True)
     assert plain(result) == plain(simulate(traces, system()))
+
+
+def test_copies_of_a_recording_are_folded():
+    traces = grid(tp=4, pp=1, dp=2).map(
+        lambda trace: replace(trace, metadata=replace(trace.metadata, family="collected"))
+    )
+    one = kept(traces, [0])
+    folded = simulate(one, system(), mirror_missing=True)
+    assert folded.folded_classes == 1
+    assert plain(folded) == plain(simulate(one, system(), mirror_missing=True, fold="off"))
 
 
 def test_copies_share_the_nodes_and_roots_move_along():
