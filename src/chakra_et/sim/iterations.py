@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
+
+import polars as pl
 
 from chakra_et.errors import SimulationError
 from chakra_et.ir import TraceSet
@@ -42,7 +44,11 @@ def cut_iterations(
     if wanted == "all":
         return ((None, traces),), ()
     # Marks have a length; traces that nobody collected have none.
-    known = [iterations(trace) if "span_ns" in trace.nodes.columns else {} for trace in traces]
+    marks = {
+        id(trace.nodes): iterations(trace) if "span_ns" in trace.nodes.columns else {}
+        for trace in {id(trace.nodes): trace for trace in traces}.values()
+    }
+    known = [marks[id(trace.nodes)] for trace in traces]
     common = [number for number in (known[0] if known else {}) if all(number in steps for steps in known)]
     if isinstance(wanted, int):
         chosen = [_one(common, wanted)]
@@ -52,9 +58,21 @@ def cut_iterations(
         return ((None, traces),), (said,) if marked else ()
     else:
         chosen = common[1:-1] if len(common) > 2 else common
-    parts = tuple((number, traces.map(partial(select_iteration, iteration=number))) for number in chosen)
+    parts = tuple((number, _cut(traces, number)) for number in chosen)
     listed = ", ".join(map(str, chosen))
     return parts, (f"iteration{'s' * (len(chosen) > 1)} {listed} of {', '.join(map(str, common))}",)
+
+
+def _cut(traces: TraceSet, number: int) -> TraceSet:
+    """Keep one step of each rank; ranks that share a node table share the new one."""
+    known: dict[int, pl.DataFrame] = {}
+    parts = []
+    for trace in traces:
+        nodes = known.get(id(trace.nodes))
+        if nodes is None:
+            nodes = known[id(trace.nodes)] = select_iteration(trace, number).nodes
+        parts.append(trace.with_nodes(nodes))
+    return replace(traces, traces=tuple(parts))
 
 
 def _one(common: list[int], wanted: int) -> int:
