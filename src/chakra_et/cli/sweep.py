@@ -127,6 +127,7 @@ def _base(args: argparse.Namespace) -> Base:
 
 def _list_points(points: Sequence[Mapping[str, Any]], base: Base, *, as_json: bool) -> int:
     """Print what would be simulated."""
+    from chakra_et.sim.sweep_keys import format_value
     from chakra_et.sim.sweep_points import resolve_points
 
     parameters, _, found = resolve_points(points, base)
@@ -134,7 +135,7 @@ def _list_points(points: Sequence[Mapping[str, Any]], base: Base, *, as_json: bo
         columns = [one.column for one in parameters]
         print_json({"points": [dict(zip(columns, point.values, strict=True)) for point in found]})
         return 0
-    rows = [(str(number), *map(_text, point.values)) for number, point in enumerate(found)]
+    rows = [(str(number), *map(format_value, point.values)) for number, point in enumerate(found)]
     print_table(format_number_of(len(found), "point"), ["point", *map(_heading, parameters)], rows, left=())
     return 0
 
@@ -142,10 +143,6 @@ def _list_points(points: Sequence[Mapping[str, Any]], base: Base, *, as_json: bo
 def _heading(parameter: Any) -> str:
     """Return a key with its unit, in narrow lines."""
     return "\n".join(filter(None, (str(parameter.key).replace(".", ".\n"), parameter.unit)))
-
-
-def _text(value: Any) -> str:
-    return "-" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
 def _print_result(result: SweepResult, seconds: float) -> None:
@@ -168,8 +165,10 @@ def _print_result(result: SweepResult, seconds: float) -> None:
 
 
 def _cells(result: SweepResult, row: Mapping[str, Any]) -> list[str]:
+    from chakra_et.sim.sweep_keys import format_value
+
     return [
-        *(_text(row[one.column]) for one in result.parameters),
+        *(format_value(row[one.column]) for one in result.parameters),
         format_ns(row["finish_ns"]),
         "-" if row["speedup"] is None else f"{row['speedup']:.3f}",
         format_ns(row["exposed_communication_mean_ns"]),

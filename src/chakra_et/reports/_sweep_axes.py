@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chakra_et.sim.sweep_keys import format_value
 from chakra_et.sim.sweep_result import SweepResult
 
 __all__ = ["Axis", "Plan", "make_plan", "unit_of_times"]
@@ -45,7 +46,7 @@ class Axis:
 
     def label(self, value: Any) -> str:
         """Return a value as it stands on the axis."""
-        return "none" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
+        return format_value(value)
 
     def named(self, value: Any) -> str:
         """Return a value with key and unit."""
@@ -108,8 +109,9 @@ def _sorted(values: Sequence[Any]) -> list[Any]:
 
 
 def _number(value: Any) -> float | None:
+    """Return a value as a number that can be drawn."""
     try:
-        return float(value)
+        return float(value) if math.isfinite(float(value)) else None
     except (TypeError, ValueError):
         return None
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from chakra_et.io import write_atomic
 from chakra_et.reports._page import Figure, Page, Table, page_chunks
 from chakra_et.reports._sweep_axes import Row, make_plan
 from chakra_et.reports._sweep_lines import bars, lines
 from chakra_et.reports._sweep_maps import maps
+from chakra_et.sim.sweep_keys import format_value
 from chakra_et.sim.sweep_result import SweepResult
 from chakra_et.units import format_ns, format_number_of
 
@@ -94,8 +94,10 @@ def _values(result: SweepResult, row: Row) -> list[str]:
     found = []
     for one in result.parameters:
         value = row[one.column]
-        text = f"{value:g}" if isinstance(value, int | float) else str(value)
-        found.append(f"{one.key} = {text}" + (f" {one.unit}" if one.unit and isinstance(value, int | float) else ""))
+        found.append(
+            f"{one.key} = {format_value(value)}"
+            + (f" {one.unit}" if one.unit and isinstance(value, int | float) else "")
+        )
     return found
 
 
@@ -162,11 +164,8 @@ def _ends(result: SweepResult, rows: Sequence[Row]) -> list[Table]:
 
 
 def _cells(result: SweepResult, row: Row) -> list[str]:
-    def text(value: Any) -> str:
-        return "-" if value is None else f"{value:g}" if isinstance(value, int | float) else str(value)
-
     return [
-        *(text(row[one.column]) for one in result.parameters),
+        *(format_value(row[one.column]) for one in result.parameters),
         format_ns(row["finish_ns"]),
         "-" if row["speedup"] is None else f"{row['speedup']:.3f}",
         format_ns(row["exposed_communication_mean_ns"]),

@@ -14,7 +14,7 @@ from chakra_et.specs import Dimension, System
 from chakra_et.specs.system import DTYPES, REST
 from chakra_et.units import parse_bandwidth, parse_bytes, parse_flop_rate, parse_latency_ns
 
-__all__ = ["Parameter", "changed_options", "find_parameter", "parse_value", "value_of"]
+__all__ = ["Parameter", "changed_options", "find_parameter", "format_value", "parse_value", "value_of"]
 
 Value = float | int | str | None
 
@@ -43,6 +43,7 @@ _OPTIONS = {
 }
 # Options with a part of their own after a dot: a type of collective, a kind of compute, a rank.
 _PARTS = {"algorithm": "TYPE", "compute_scale": "KIND", "rank_delay": "RANK"}
+_MOST_DIGITS = 1e15
 _FIXED = ("iteration", "mirror_missing", "clock_offsets_ns", "fold", "from_device", "measured_system")
 
 
@@ -243,3 +244,15 @@ def _option_value(options: SimulateOptions, owner: str, part: str) -> Value:
     # Where parts have values of their own, none of them is the whole's.
     rest = value.get("*", 1.0) if owner == "compute_scale" else "auto"
     return cast(Value, value.get(part, rest) if part else None)
+
+
+def format_value(value: Value) -> str:
+    """Return a value as people read it.
+
+    Example:
+        >>> [format_value(value) for value in (12.5, 450.0, 1_000_000.0, 1 / 3, "rest", None)]
+        ['12.5', '450', '1000000', '0.333333', 'rest', '-']
+    """
+    if value is None or isinstance(value, str):
+        return value or "-"
+    return f"{value:.0f}" if float(value).is_integer() and abs(value) < _MOST_DIGITS else f"{value:g}"

@@ -108,22 +108,37 @@ def open_log(folder: Path | None, digest: str, keys: Sequence[str], *, force: bo
         yield SweepLog()
         return
     refuse_no_folder(folder)
+    made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     head, log = folder / _HEAD, folder / _LOG
     with _alone(folder):
         before = None if force else _read_head(head)
-        if before is None:
-            _begin_anew(folder, force=force)
-        else:
+        rows = _read_rows(log) if before is not None and log.exists() else {}
+        if before is not None and (rows or any((folder / name).exists() for name in OUTPUTS)):
             _refuse_other(folder, before, digest, keys)
-        rows = {} if before is None or not log.exists() else _read_rows(log)
+        else:
+            _begin_anew(folder, force=force, own=before is not None)
         said = {"format": _FORMAT, "version": _version(), "traces": digest, "points": list(keys)}
         # Without what a crash cut off.
         write_atomic(log, (_line(key, row) for key, row in rows.items()), force=True)
         write_atomic(head, [json.dumps(said, indent=1).encode(), b"\n"], force=True)
-        with log.open("ab") as stream:
-            # What failed is tried again: it may have lacked memory.
-            yield SweepLog(stream, {key: rows[key] for key in keys if "error" not in rows.get(key, _NO_ROW)})
+        # What failed is tried again: it may have lacked memory.
+        kept = {key: rows[key] for key in keys if "error" not in rows.get(key, _NO_ROW)}
+        try:
+            with log.open("ab") as stream:
+                yield SweepLog(stream, kept)
+        finally:
+            if not log.stat().st_size:
+                _remove(head, log, folder if made else None)
+
+
+def _remove(head: Path, log: Path, folder: Path | None) -> None:
+    """Leave nothing behind where nothing was done."""
+    head.unlink()
+    log.unlink()
+    if folder is not None:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 @contextmanager
@@ -152,8 +167,9 @@ def _version() -> str:
     return __version__
 
 
-def _begin_anew(folder: Path, *, force: bool) -> None:
-    for name in (*OUTPUTS, _LOG):
+def _begin_anew(folder: Path, *, force: bool, own: bool) -> None:
+    """Remove what is in the way, if it is an earlier sweep's (`own`), or if it may go."""
+    for name in OUTPUTS if own else (*OUTPUTS, _LOG):
         refuse_existing(folder / name, force=force)
         with suppress(FileNotFoundError):
             (folder / name).unlink()

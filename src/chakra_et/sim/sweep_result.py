@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from chakra_et.io import write_atomic
-from chakra_et.sim.sweep_keys import Parameter
+from chakra_et.sim.sweep_keys import Parameter, format_value
 from chakra_et.sim.sweep_points import Point
 
 __all__ = ["SweepResult", "make_result", "write_tables"]
@@ -77,16 +78,20 @@ class SweepResult:
         return len(self.table) - self.table["error"].null_count()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return everything as plain data."""
+        """Return everything as plain data; JSON knows no infinity, so that it is text."""
         return {
-            "points": self.table.to_dicts(),
+            "points": [_plain(row) for row in self.table.iter_rows(named=True)],
             "parameters": [{"key": one.key, "column": one.column, "unit": one.unit or None} for one in self.parameters],
-            "base": dict(self.base),
+            "base": _plain(self.base),
             "failed": self.failed,
             "reused": self.reused,
             "notes": dict(self.notes),
             "seconds": round(self.seconds, 3),
         }
+
+
+def _plain(row: Mapping[str, Any]) -> Row:
+    return {key: str(value) if isinstance(value, float) and math.isinf(value) else value for key, value in row.items()}
 
 
 def make_result(
@@ -160,7 +165,7 @@ def _values(name: str, values: Sequence[Any]) -> pl.Series:
     """Return a column of numbers, or of texts where one of them is none."""
     known = [value for value in values if value is not None]
     if any(isinstance(value, str) for value in known):
-        texts = [value if value is None or isinstance(value, str) else f"{value:.15g}" for value in values]
+        texts = [None if value is None else format_value(value) for value in values]
         return pl.Series(name, texts, dtype=pl.String)
     whole = all(isinstance(value, int) for value in known)
     return pl.Series(name, values, dtype=pl.Int64 if whole else pl.Float64)

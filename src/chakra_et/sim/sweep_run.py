@@ -8,9 +8,12 @@ of about a second, those with the same layout of ranks together, since folded ra
 from __future__ import annotations
 
 import pickle
+import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -170,14 +173,35 @@ def _run_elsewhere(job: Job, items: Sequence[Item], number: int, workers: int, t
     name = uuid4().hex
     if get_active_backend()[0].supports_return_generator:
         pool = Parallel(n_jobs=number, return_as="generator_unordered", batch_size=1)
-        for rows in pool(delayed(_run_batch)(name, packed, batch) for batch in batches):
-            save(rows)
+        with _deaf_to_interrupts():
+            done = pool(delayed(_run_batch)(name, packed, batch) for batch in batches)
+        try:
+            for rows in done:
+                save(rows)
+        finally:
+            with warnings.catch_warnings():
+                # After an interruption: of tasks that nobody will ask for.
+                warnings.simplefilter("ignore")
+                done.close()
         return
     # Other backends return lists: a few batches at a time, so that what is done is kept.
     pool = Parallel(n_jobs=number, batch_size=1)
     for some in _chunks(batches, 4 * workers):
         for rows in pool(delayed(_run_batch)(name, packed, batch) for batch in some):
             save(rows)
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Inside, processes are started that ignore Ctrl-C: this one ends them, without a traceback from each."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
 
 
 def _chunks(batches: list[list[Item]], size: int) -> Iterator[list[list[Item]]]:

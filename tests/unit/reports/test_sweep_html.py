@@ -166,6 +166,14 @@ def test_sizes_with_rest_are_in_order():
     checked(make_page(result, "x"))
 
 
+def test_infinity_is_a_word(tmp_path):
+    result = result_of({"overlap_slowdown": "1,2,inf", **UP})
+    assert [row["overlap_slowdown"] for row in result.as_dict()["points"][::4]] == [1.0, 2.0, "inf"]
+    (path,) = export_sweep_html(result, tmp_path / "sweep.html")
+    assert "Infinity" not in path.read_text(encoding="utf-8").split('id="figures">')[1].split("</script>")[0]
+    assert make_plan(result_of({"overlap_slowdown": "1,inf"})).across is None
+
+
 def test_points_that_failed_are_gray_and_listed():
     result = result_of({**OUT, **UP}, failing=lambda point: point.system.dimensions[1].bandwidth_bytes_per_s < 30e9)
     page = make_page(result, "x")

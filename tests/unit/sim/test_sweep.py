@@ -146,9 +146,10 @@ def test_several_iterations_are_averaged():
     assert list(row["bounds"].items()) == [("compute", 30), ("host", 30)]
 
 
-def test_traces_that_cannot_be_simulated_are_an_error(traces):
+def test_traces_that_cannot_be_simulated_are_an_error(traces, tmp_path):
     with pytest.raises(SimulationError, match="rank 7"):
-        sweep(TraceSet(traces.traces[:-1]), system(), grid={"comm_scale": [1, 2]})
+        sweep(TraceSet(traces.traces[:-1]), system(), grid={"comm_scale": [1, 2]}, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_missing_ranks_can_be_mirrored():

@@ -84,8 +84,25 @@ def test_force_begins_anew(tmp_path):
     fill(tmp_path, ROWS)
     for name in ("sweep.csv", "sweep.html", "mine.txt"):
         (tmp_path / name).write_text("x")
-    assert reopen(tmp_path, "xyz", digest="other", force=True) == {}
+    with open_log(tmp_path, "other", list("xyz"), force=True) as log:
+        assert log.rows == {}
+        log.add({"x": ROWS["a"]})
+    assert reopen(tmp_path, "xyz", digest="other") == {"x": ROWS["a"]}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.txt", "points.jsonl", "sweep.json"]
+
+
+def test_where_nothing_was_done_nothing_is_left(tmp_path):
+    assert reopen(tmp_path / "new") == {}
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine.txt").write_text("x")
+    with pytest.raises(ZeroDivisionError), open_log(tmp_path, "digest", ["a"], force=False):
+        raise ZeroDivisionError
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    # A process that was killed before its first point is done leaves no sweep either.
+    (tmp_path / "sweep.json").write_text('{"format": 1, "traces": "other", "points": ["z"]}')
+    (tmp_path / "points.jsonl").write_text("cut off")
+    fill(tmp_path, ROWS)
+    assert reopen(tmp_path) == ROWS
 
 
 @pytest.mark.parametrize("name", ["sweep.csv", "sweep.html", "sweep.parquet", "points.jsonl"])
