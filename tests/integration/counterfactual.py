@@ -37,6 +37,7 @@ class Experiment:
         found = {
             "as it was": Edit(),
             "kernels x2": Edit(kernel_scale=2.0),
+            "link half as fast": Edit(comm_scale=2.0),
             "comm x3": Edit(comm_scale=3.0),
             "last rank late": Edit(rank_delay_ns={ranks[-1]: 3_000_000}),
         }

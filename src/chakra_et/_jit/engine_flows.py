@@ -43,6 +43,10 @@ __all__ = ["join_network", "leave_network", "share_network"]
 Int = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 
+# Times are rounded to whole ns. Halves are common, and sums in another order differ in the last bits: they must round
+# alike.
+_HALF = 0.5 + 1e-6
+
 
 @njit(cache=True, nogil=True)
 def _mark(links: Int, dirty: Int, at: Int, link: int) -> None:
@@ -199,5 +203,5 @@ def _set_rate(fluid: Float, heap: Int, items: Int, at: Int, first: int, meeting:
         fluid[meeting, SHARE] = max(fluid[meeting, SHARE] - done, 0.0)
         fluid[meeting, UPDATED] = now
     fluid[meeting, RATE] = rate
-    end = max(now, int(np.floor(fluid[meeting, UPDATED] + fluid[meeting, SHARE] / rate + 0.5)))
+    end = max(now, int(np.floor(fluid[meeting, UPDATED] + fluid[meeting, SHARE] / rate + _HALF)))
     at[EVENTS] = put_event(heap, items, at[EVENTS], first + meeting, end)

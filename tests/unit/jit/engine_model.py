@@ -289,4 +289,5 @@ class Model:
                 gone = self.rate[room] * (self.time - self.since[room])
                 self.share[room], self.since[room] = max(self.share[room] - gone, 0.0), self.time
             self.rate[room] = rate
-            self.due["done", room] = max(self.time, int(np.floor(self.since[room] + self.share[room] / rate + 0.5)))
+            end = self.since[room] + self.share[room] / rate
+            self.due["done", room] = max(self.time, int(np.floor(end + 0.5 + 1e-6)))
