@@ -35,7 +35,7 @@ from chakra_et.sim.result import SimResult
 from chakra_et.sim.workload import Workload, make_workload
 from chakra_et.specs import AstraConfig
 
-__all__ = ["simulate_astra"]
+__all__ = ["check_ranks", "simulate_astra"]
 
 Int = npt.NDArray[np.int64]
 Progress = Callable[[int, int], None]
@@ -68,10 +68,10 @@ def simulate_astra(
         >>> job = TraceSet(tuple(Trace(nodes, metadata=TraceMetadata(rank=rank)) for rank in range(4)))
         >>> ring = AstraConfig(("Ring",), (4,), (50.0,), (500.0,), all_reduce=("ring",), splits=1, local_mem_bw=1600.0)
         >>> simulate_astra(job, ring).finish_ns
-        33376
+        33829
     """
     options = options or AstraOptions()
-    _check(traces, config, options)
+    check_ranks(traces, config, options)
     if list(traces.ranks) != sorted(traces.ranks):
         traces = replace(traces, traces=tuple(traces.trace(rank) for rank in sorted(traces.ranks)))
     result = None
@@ -125,7 +125,12 @@ def _simulate(
     )
 
 
-def _check(traces: TraceSet, config: AstraConfig, options: AstraOptions) -> None:
+def check_ranks(traces: TraceSet, config: AstraConfig, options: AstraOptions) -> None:
+    """Check that there is one trace a rank of the network, and that the backend knows such a network.
+
+    Raises:
+        SimulationError: There are others, or the network has too many dimensions.
+    """
     absent = sorted(set(range(config.npus)) - set(traces.ranks))
     if absent:
         raise SimulationError(
