@@ -3,7 +3,8 @@
     python benchmarks/simulate_engine.py
 
 128 ranks of 2,000 compute nodes: in one chain each, or all ready at once on one compute engine. The same with a
-collective of all ranks at every tenth node. 256 ranks of 130 nodes (all different) on one machine after the other, with and without looking for ranks to fold.
+collective of all ranks at every tenth node. 256 ranks of 130 nodes (all different) on one machine after the other, with
+and without looking for ranks to fold.
 """
 
 from __future__ import annotations
