@@ -14,9 +14,13 @@ from chakra_et.errors import InputError, OutputError, SimulationError
 from chakra_et.ir import NodeType
 from chakra_et.sim.astra import AstraOptions, run_astra_sim
 from tests.unit.sim.astra.jobs import collective, compute, each, machine, same, simulate, times
+from tests.unit.sim.astra.measured_jobs import JOBS
 
 LINE = "[2026-11-29 22:35:11.998] [workload] [info] "
 REAL = os.environ.get("CHAKRA_ASTRA_SIM", "")
+needs_real = pytest.mark.skipif(
+    not REAL, reason="CHAKRA_ASTRA_SIM doesn't name a build of AstraSim_Analytical_Congestion_Unaware"
+)
 
 
 def program(folder, body, name="AstraSim_Analytical_Congestion_Unaware"):
@@ -339,7 +343,7 @@ def _skewed(builder, rank):
         builder.add("r", NodeType.COMM_RECV_NODE, comm_src=0, comm_size=99, comm_tag=1)
 
 
-@pytest.mark.skipif(not REAL, reason="CHAKRA_ASTRA_SIM doesn't name a build of AstraSim_Analytical_Congestion_Unaware")
+@needs_real
 @pytest.mark.parametrize("backend", ["unaware", "aware"])
 @pytest.mark.parametrize("algorithm", ["ring", "direct", "halvingDoubling", "doubleBinaryTree"])
 def test_the_real_one(tmp_path, backend, algorithm):
@@ -357,7 +361,18 @@ def test_the_real_one(tmp_path, backend, algorithm):
     assert result.notes[0].startswith("collectives of all ranks were written as those of group 2")
 
 
-@pytest.mark.skipif(not REAL, reason="CHAKRA_ASTRA_SIM doesn't name a build of AstraSim_Analytical_Congestion_Unaware")
+@needs_real
+@pytest.mark.parametrize("name", JOBS)
+def test_the_real_one_on_what_was_measured(tmp_path, name):
+    job, config, changes = JOBS[name]()
+    options = AstraOptions(**changes)
+    if options.backend not in binaries():
+        pytest.skip(f"no congestion-{options.backend} program beside {REAL}")
+    result = run_astra_sim(job, config, binaries()[options.backend], tmp_path / "a", options=options, nodes=True)
+    assert result.is_equal, result.first_difference
+
+
+@needs_real
 def test_the_real_one_fails(tmp_path):
     job = each(4, lambda builder, rank: collective(builder, "all_reduce", 4096 << (rank == 2)))
     with pytest.raises(
