@@ -10,6 +10,7 @@ Example:
   chakra simulate out/ --comm measured
   chakra simulate out/ --system h100-dgx --set scale_up.bandwidth=900GB/s --set scale_up.size=72
   chakra simulate out/ --network net.yml --system sys.json --memory mem.json --json
+  chakra simulate out/ --engine astra-sim --astra-binary AstraSim_Analytical_Congestion_Unaware
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from chakra_et.units import format_bytes, format_count, format_ns, format_share
 
 if TYPE_CHECKING:
     from chakra_et.ir import TraceSet
+    from chakra_et.sim.astra import AstraOptions
     from chakra_et.sim.result import SimResult
+    from chakra_et.specs import AstraConfig
 
 ROWS = 16
 
@@ -54,6 +57,11 @@ def _add_astra(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--num-queues-per-dim", type=whole_number(1), default=1, metavar="N")
     group.add_argument("--injection-scale", type=float, default=1.0, metavar="X", help="factor of the endpoint delay")
     group.add_argument("--rendezvous-protocol", choices=("true", "false"), default="false")
+    group.add_argument(
+        "--engine", choices=("builtin", "astra-sim"), default="builtin",
+        help="astra-sim: write its input to the output folder, run it, compare (exit code 3: it says something else)",
+    )  # fmt: skip
+    group.add_argument("--astra-binary", type=input_path, metavar="PATH", help="ASTRA-sim's program")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.out is not None:
         refuse_no_folder(args.out)
+    if args.engine == "astra-sim":
+        return _hand_off(args)
     result = _simulate_astra(args) if args.network is not None else _simulate(args)
     wrote = _write(args, result)
     if args.json:
@@ -85,13 +95,32 @@ def _simulate(args: argparse.Namespace) -> SimResult:
 
 
 def _simulate_astra(args: argparse.Namespace) -> SimResult:
-    from chakra_et.sim.astra import AstraOptions, simulate_astra
+    from chakra_et.sim.astra import simulate_astra
+
+    traces, config, options = _astra_input(args)
+    with progress_bar() as report:
+        told = None if report is None else lambda done, total: report("simulate", done, total)
+        return simulate_astra(traces, config, options=options, progress=told)
+
+
+def _hand_off(args: argparse.Namespace) -> int:
+    from chakra_et.cli._handoff import hand_off
+
+    if args.network is None:
+        return hand_off(args, None, None)
+    traces, config, options = _astra_input(args)
+    return hand_off(args, (traces, config), options)
+
+
+def _astra_input(args: argparse.Namespace) -> tuple[TraceSet, AstraConfig, AstraOptions]:
+    """Return traces, machine and options as ASTRA-sim would be given them."""
+    from chakra_et.sim.astra import AstraOptions
     from chakra_et.specs import read_astra_config
 
     if args.system is None:
         raise InputError("--network: expected ASTRA-sim's system file beside it, got none; add --system FILE.json")
-    if args.set or args.comm != "auto" or args.compute != "measured" or args.scale:
-        raise InputError("--network: expected no --set, --comm, --compute or --scale beside it; ASTRA-sim has none")
+    if args.set or args.comm != "auto" or args.compute != "measured" or args.scale or args.delay:
+        raise InputError("--network: expected no --set, --comm, --compute, --scale or --delay beside it; it has none")
     config = read_astra_config(args.network, args.system, args.memory, args.groups)
     options = AstraOptions(
         backend=args.backend,
@@ -100,10 +129,7 @@ def _simulate_astra(args: argparse.Namespace) -> SimResult:
         rendezvous=args.rendezvous_protocol == "true",
         fold=args.fold,
     )
-    traces = _read_prefix(args.input, config.npus) or read_traces(args)
-    with progress_bar() as report:
-        told = None if report is None else lambda done, total: report("simulate", done, total)
-        return simulate_astra(traces, config, options=options, progress=told)
+    return _read_prefix(args.input, config.npus) or read_traces(args), config, options
 
 
 def _read_prefix(prefix: str, count: int) -> TraceSet | None:
