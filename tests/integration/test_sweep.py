@@ -37,7 +37,9 @@ def traces(tmp_path_factory):
 def swept(traces, chakra, tmp_path_factory):
     """What a sweep prints, and its folder."""
     out = tmp_path_factory.mktemp("swept") / "sweep"
-    return chakra("sweep", traces, "--system", "h100-dgx", *GRID, "-o", out), out
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "100")
+        return chakra("sweep", traces, "--system", "h100-dgx", *GRID, "-o", out), out
 
 
 def test_table_and_paths(swept):
