@@ -95,6 +95,11 @@ class _Scale:
             "thickness": 14,
             "x": 1.02,
             "outlinewidth": 0,
+            # Of one length whatever the maps' height, so that its numbers have room.
+            "lenmode": "pixels",
+            "len": 130,
+            "y": 1,
+            "yanchor": "top",
         }
         colors = {"colorscale": _FAST_TO_SLOW, "reversescale": True, "showscale": shown, "colorbar": bar}
         return {"zmin": low, "zmax": high if high != low else (high or 0) + 1, **colors}
