@@ -132,7 +132,7 @@ def _verb(parser: argparse.ArgumentParser) -> Iterator[str]:
     yield from ("| argument | meaning |", "|---|---|")
     for action in parser._actions:
         if not isinstance(action, argparse._HelpAction):
-            yield f"| `{_argument(action)}` | {_cell(_help(action))} |"
+            yield f"| `{_cell(_argument(action))}` | {_cell(_help(action))} |"
     yield ""
 
 

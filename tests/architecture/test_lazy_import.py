@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-HEAVY = ("polars", "numba", "numpy", "google.protobuf", "rich", "networkx", "joblib")
+HEAVY = ("polars", "numba", "numpy", "google.protobuf", "rich", "networkx", "joblib", "plotly", "yaml")
 REPORT = f"import sys; print([name for name in {HEAVY!r} if name in sys.modules])"
 
 

@@ -51,10 +51,6 @@ class Cast:
         self._plans: dict[tuple[object, ...], Plan] = {}
         self._exchanges: dict[tuple[bool, bool | None], Exchange] = {}
 
-    def __getstate__(self) -> dict[str, object]:
-        """Leave out plans: they are known by where exchanges lie in memory, which another process can't tell."""
-        return {**self.__dict__, "_plans": {}}
-
     @cached_property
     def offsets(self) -> Int:
         """What is added to each rank's clock, int64 [R]."""

@@ -263,7 +263,7 @@ def _prepare(m: Machine, instance: int) -> None:
 
 @inner
 def solve(m: Machine, instance: int) -> bool:
-    """Compute when each member of a collective is through, and when that end is registered; return False if it never is.
+    """Compute when each member of a collective is through, and when that is registered; return False if it never is.
 
     Chunks may wait for one another in the queues for ever, where ranks run them in different orders.
     """
