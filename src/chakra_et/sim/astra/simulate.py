@@ -198,26 +198,29 @@ def _by_id(workload: Workload) -> Int:
 
 def _node_tables(workload: Workload, facts: NodeFacts, order: Int, *, folded: bool) -> NodeTables:
     """Return the nodes in the engine's order: of each rank by ascending id, then those inside custom collectives."""
+    count = len(order)
     owners = workload.owners if folded else workload.ranks[workload.owners]
     names = ("slot", "kind", "cost", "plan", "peer", "bytes", "request")
-    columns = {name: getattr(facts, name)[order] for name in names} | {"rank": owners[order]}
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    counts = np.diff(workload.indptr)
-    edges = np.stack([place[np.repeat(np.arange(len(order)), counts)], place[workload.preds]])
-    keys, requests = facts.keys, facts.requests
-    owner = np.full(len(order), NONE, np.int64)
+    columns = {name: getattr(facts, name) for name in names} | {"rank": owners}
+    first = np.searchsorted(owners, np.arange(len(workload.ranks) + 1))
+    if facts.inner is None and (order == np.arange(count)).all():
+        succ_first, succs = invert(workload.indptr, workload.preds)
+        nodes = make_records("nodes", count, owner=NONE, **columns)
+        return NodeTables(nodes, np.diff(workload.indptr), first, succ_first, succs, facts.keys, facts.requests)
+    columns = {name: values[order] for name, values in columns.items()}
+    place = np.empty(count, np.int64)
+    place[order] = np.arange(count)
+    edges = np.stack([place[np.repeat(np.arange(count), np.diff(workload.indptr))], place[workload.preds]])
+    keys, requests, owner = facts.keys, facts.requests, np.full(count, NONE, np.int64)
     if facts.inner is not None:
         columns, edges, owner, keys, requests = with_inner(facts.inner, columns, edges, place, keys, requests)
+        first = np.searchsorted(columns["rank"], np.arange(len(workload.ranks) + 1))
     missing = np.bincount(edges[0], minlength=len(owner))
     indptr = np.zeros(len(owner) + 1, np.int64)
     np.cumsum(missing, out=indptr[1:])
-    ascending = (edges[0][1:] >= edges[0][:-1]).all()
-    preds = edges[1] if ascending else edges[1][np.argsort(edges[0], kind="stable")]
-    succ_first, succs = invert(indptr, preds)
+    succ_first, succs = invert(indptr, edges[1][np.argsort(edges[0], kind="stable")])
     missing[owner != NONE] += 1  # on the start of their collective
     nodes = make_records("nodes", len(owner), owner=owner, **columns)
-    first = np.searchsorted(columns["rank"], np.arange(len(workload.ranks) + 1))
     return NodeTables(nodes, missing, first, succ_first, succs, keys, requests)
 
 
