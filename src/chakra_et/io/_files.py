@@ -6,12 +6,12 @@ import glob as globbing
 import gzip
 import os
 import stat
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from chakra_et.atomic import replace_file
 from chakra_et.errors import InputError, MissingExtraError, OutputError
 
 __all__ = [
@@ -211,26 +211,7 @@ def write_atomic(path: Source, chunks: Iterable[bytes], *, force: bool = False) 
         raise OutputError(f"{path}: expected a local path, got a URL; write to a local folder and copy it")
     target = Path(path)
     refuse_existing(target, force=force)
-    temporary: str | None = None
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:80]}.", suffix=".part", dir=target.parent)
-        with os.fdopen(handle, "wb") as stream:
-            for chunk in chunks:
-                stream.write(chunk)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, target)
-        temporary = None
-    except OSError as err:
-        raise OutputError(
-            f"{target}: expected a writable path, got an error: {_line(err)}; choose another path"
-        ) from err
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-    return target
+    return replace_file(target, chunks, line=_line)
 
 
 def _has_magic(text: str) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from chakra_et.atomic import replace_file
 from chakra_et.errors import FormatError, InputError, OutputError
 
 __all__ = ["first_line", "read_text", "write_texts"]
@@ -72,26 +71,4 @@ def write_texts(texts: Mapping[Path, str], *, force: bool) -> list[Path]:
             raise OutputError(f"{path}: expected a file name, got a directory; choose another path")
         if not force and path.exists():
             raise OutputError(f"{path}: expected a new file, got an existing one; choose another path or use --force")
-    return [_write(path, text) for path, text in texts.items()]
-
-
-def _write(path: Path, text: str) -> Path:
-    temporary: str | None = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:80]}.", suffix=".part", dir=path.parent)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-        temporary = None
-    except OSError as err:
-        raise OutputError(
-            f"{path}: expected a writable path, got an error: {first_line(err)}; choose another path"
-        ) from err
-    finally:
-        if temporary is not None:
-            Path(temporary).unlink(missing_ok=True)
-    return path
+    return [replace_file(path, [text.encode()], line=first_line) for path, text in texts.items()]

@@ -8,6 +8,7 @@ phase, what the collective's end sets off comes first.
 from __future__ import annotations
 
 from chakra_et._jit.astra.events import push_event, register
+from chakra_et._jit.astra.lists import append, take
 from chakra_et._jit.astra.solve import solve
 from chakra_et._jit.astra.state import (
     CALL_NODE,
@@ -162,32 +163,21 @@ def enter_queue(m: Machine, rank: int, stream: int) -> None:
         m.queues[queue].running += 1
         begin_phase(m, stream)
         return
-    m.streams[stream].next = NONE
-    if m.queues[queue].tail == NONE:
-        m.queues[queue].head = stream
-    else:
-        m.streams[m.queues[queue].tail].next = stream
-    m.queues[queue].tail = stream
+    append(m.queues, m.streams, queue, stream)
 
 
 @inner
 def free_place(m: Machine, queue: int) -> None:
     """A stream has left a queue: the next one that waits there starts."""
-    stream = m.queues[queue].head
+    stream = take(m.queues, m.streams, queue)
     if stream == NONE:
         m.queues[queue].running -= 1
-        return
-    m.queues[queue].head = m.streams[stream].next
-    if m.queues[queue].head == NONE:
-        m.queues[queue].tail = NONE
-    begin_phase(m, stream)
+    else:
+        begin_phase(m, stream)
 
 
 @inner
-def join_collective(
-    m: Machine,
-    node: int,
-) -> bool:
+def join_collective(m: Machine, node: int) -> bool:
     """A rank issues a collective. Return False if that can't be; the clock's `failure` says why."""
     rank, plan, now = m.nodes[node].rank, m.nodes[node].plan, m.clock[0].now
     group = m.plans[plan].group

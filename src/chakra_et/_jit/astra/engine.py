@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from chakra_et._jit.astra.collectives import end_member, enter_queue, free_place, join_collective
 from chakra_et._jit.astra.events import note, pop_event, push_event, register, release_call, take_bundle
+from chakra_et._jit.astra.lists import append, take
 from chakra_et._jit.astra.network import free_link, new_message, next_hop, release_message, send_message
 from chakra_et._jit.astra.state import (
     CALL_END,
@@ -38,7 +39,6 @@ from chakra_et._jit.astra.state import (
     STATUS_GROW,
     STATUS_PAUSE,
     Machine,
-    Records,
     inner,
     leaf,
     outer,
@@ -91,28 +91,6 @@ def _take_ready(m: Machine, heap: int) -> int:
 
 
 @leaf
-def _append(lists: Records, state: Records, key: int, node: int) -> None:
-    """Put a node at the end of a key's list."""
-    state[node].next = NONE
-    if lists[key].tail == NONE:
-        lists[key].head = node
-    else:
-        state[lists[key].tail].next = node
-    lists[key].tail = node
-
-
-@leaf
-def _take(lists: Records, state: Records, key: int) -> int:
-    """Take the first node of a key's list, -1 if there is none."""
-    node = lists[key].head
-    if node != NONE:
-        lists[key].head = state[node].next
-        if lists[key].head == NONE:
-            lists[key].tail = NONE
-    return node
-
-
-@leaf
 def _node_message(m: Machine, node: int, size: int, request: int) -> int:
     message = new_message(m, size)
     m.messages[message].stream = NONE
@@ -140,7 +118,7 @@ def _expect_node(m: Machine, node: int) -> None:
         m.keys[key].count -= 1
         _late(m, node, 0)
     else:
-        _append(m.keys, m.state, key, node)
+        append(m.keys, m.state, key, node)
 
 
 @inner
@@ -152,7 +130,7 @@ def _ask_memory(m: Machine, node: int) -> None:
         m.servers[server].busy = 1
         register(m, m.nodes[node].rank, now + m.nodes[node].cost, CALL_MEMORY, node)
     else:
-        _append(m.servers, m.state, server, node)
+        append(m.servers, m.state, server, node)
 
 
 @inner
@@ -168,7 +146,7 @@ def _begin(m: Machine, node: int) -> bool:
             m.requests[m.nodes[node].request].count -= 1
             _late(m, node, 1)
         else:
-            _append(m.requests, m.state, m.nodes[node].request, node)
+            append(m.requests, m.state, m.nodes[node].request, node)
     elif kind == KIND_RECV:
         if m.fixed[0].rendezvous == 0:
             _expect_node(m, node)
@@ -230,7 +208,6 @@ def _issue(m: Machine, rank: int) -> bool:
             if m.nodes[node].kind == KIND_INVALID or m.nodes[node].kind == KIND_METADATA:
                 m.state[node].start = now
                 m.state[node].end = now
-                m.ranks[rank].finish = now
                 _release(m, node)
             else:
                 m.state[node].start = now
@@ -254,7 +231,6 @@ def _complete(m: Machine, node: int) -> None:
     """A node has ended: free its slot, release its children."""
     rank, now = m.nodes[node].rank, m.clock[0].now
     m.state[node].end = now
-    m.ranks[rank].finish = now
     m.ranks[rank].open -= 1
     if m.nodes[node].slot < 3:
         m.holders[rank * 3 + m.nodes[node].slot] = NONE
@@ -332,7 +308,7 @@ def _arrive(m: Machine, message: int) -> int:
         return entry
     _expect_node(m, entry)
     key = m.nodes[entry].request
-    sender = _take(m.requests, m.state, key)
+    sender = take(m.requests, m.state, key)
     if sender == NONE:
         m.requests[key].count += 1
     else:
@@ -364,7 +340,7 @@ def _next_of_key(m: Machine) -> int:
     """The sender of a message has been told: return the receive that waits for it, -1 if there is none yet."""
     key = m.clock[0].then_key
     m.clock[0].then_key = NONE
-    receiver = _take(m.keys, m.state, key)
+    receiver = take(m.keys, m.state, key)
     if receiver == NONE:
         m.keys[key].count += 1
     return receiver
@@ -375,7 +351,7 @@ def _next_of_server(m: Machine) -> None:
     """A memory request has ended: the server takes the next one."""
     server = m.clock[0].then_server
     m.clock[0].then_server = NONE
-    other = _take(m.servers, m.state, server)
+    other = take(m.servers, m.state, server)
     if other == NONE:
         m.servers[server].busy = 0
     else:

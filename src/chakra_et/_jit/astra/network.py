@@ -6,6 +6,7 @@ Rules and sources: docs/astra-sim.md.
 from __future__ import annotations
 
 from chakra_et._jit.astra.events import push_event
+from chakra_et._jit.astra.lists import append, take
 from chakra_et._jit.astra.state import EVENT_FREE, EVENT_HOP, NONE, RING, SWITCH, Machine, inner, leaf
 
 __all__ = ["delay", "free_link", "new_message", "next_hop", "release_message", "send_message"]
@@ -106,12 +107,7 @@ def _enter_link(m: Machine, message: int) -> None:
     if m.links[link].busy == 0:
         _transmit(m, link, message)
         return
-    m.messages[message].next = NONE
-    if m.links[link].tail == NONE:
-        m.links[link].head = message
-    else:
-        m.messages[m.links[link].tail].next = message
-    m.links[link].tail = message
+    append(m.links, m.messages, link, message)
 
 
 @inner
@@ -128,10 +124,6 @@ def _transmit(m: Machine, link: int, message: int) -> None:
 def free_link(m: Machine, link: int) -> None:
     """A link has sent its message off: the next one that waits for it begins."""
     m.links[link].busy = 0
-    message = m.links[link].head
-    if message == NONE:
-        return
-    m.links[link].head = m.messages[message].next
-    if m.links[link].head == NONE:
-        m.links[link].tail = NONE
-    _transmit(m, link, message)
+    message = take(m.links, m.messages, link)
+    if message != NONE:
+        _transmit(m, link, message)

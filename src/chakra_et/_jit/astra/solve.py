@@ -12,6 +12,7 @@ holds what concerns the collective at hand, `m.lanes` has a row for each place o
 
 from __future__ import annotations
 
+from chakra_et._jit.astra.lists import append, take
 from chakra_et._jit.astra.network import delay
 from chakra_et._jit.astra.state import DIRECT, HALVING_DOUBLING, NONE, RING, Machine, inner, leaf
 
@@ -181,25 +182,16 @@ def _enter(m: Machine, item: int) -> int:
     if m.item_queues[queue].running < m.fixed[0].room:
         m.item_queues[queue].running += 1
         return item
-    m.items[item].next = NONE
-    if m.item_queues[queue].tail == NONE:
-        m.item_queues[queue].head = item
-    else:
-        m.items[m.item_queues[queue].tail].next = item
-    m.item_queues[queue].tail = item
+    append(m.item_queues, m.items, queue, item)
     return NONE
 
 
 @leaf
 def _leave(m: Machine, queue: int) -> int:
     """An item has left a queue; return the next one that waits there, or -1."""
-    item = m.item_queues[queue].head
+    item = take(m.item_queues, m.items, queue)
     if item == NONE:
         m.item_queues[queue].running -= 1
-        return NONE
-    m.item_queues[queue].head = m.items[item].next
-    if m.item_queues[queue].head == NONE:
-        m.item_queues[queue].tail = NONE
     return item
 
 

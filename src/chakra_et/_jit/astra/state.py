@@ -102,7 +102,7 @@ FIELDS: dict[str, str] = {
     "heaps": "first used",
     # [R] first .. last: its nodes. open: nodes under way. bundle: list of the ticks at which callbacks are due.
     # server: of its memory requests, -1 none. seen, since, origin: the last thing that happened, see `events.note`.
-    "ranks": "first last open finish bundle server seen since origin",
+    "ranks": "first last open bundle server seen since origin",
     # [K] Receives that wait, and messages that came before theirs.
     "keys": "head tail count",
     # [Q] Sends that wait for a rendezvous request, and requests that came before theirs.

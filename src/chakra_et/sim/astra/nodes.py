@@ -40,7 +40,7 @@ _TAGS = 500_000_000  # tags are taken modulo this
 
 @dataclass(slots=True, eq=False)
 class NodeFacts:
-    """Facts of nodes, in the workload's order; the names are those of the engine's `Nodes`.
+    """Facts of nodes, in the workload's order; the names are those of the engine's table of nodes.
 
     Attributes:
         slot: int64 [N]: 0 CPU, 1 GPU, 2 communication, 3 receive, 4 none.
@@ -166,6 +166,7 @@ def _collectives(workload: Workload, config: AstraConfig, options: AstraOptions,
     facts.kind[simulated] = KIND_COLLECTIVE
     groups, numbers = _groups(workload, config, simulated, facts.table)
     involved, masks = _involved(workload, simulated)
+    involved[numbers != 0] = 0  # only collectives outside of groups can leave dimensions out
     at = np.flatnonzero(simulated)
     _check_members(workload, facts, groups, numbers, at)
     custom, inner = inner_nodes(workload, config, at, groups[at], facts.table.groups)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from chakra_et.io._proto import et_def_pb2 as proto
 from chakra_et.ir import NodeType
 from tests.unit.sim.astra.jobs import collective, compute, each, machine, same, simulate, times
 
@@ -185,3 +186,20 @@ def test_a_ring_of_two_runs_on_a_congested_network():
     part = hop(1 << 19)
     reduction = 3 * int((1 << 19) / 1600e9 * 1e9)
     assert simulate(same(2, build), machine(2), backend="aware").finish_ns == 10 + 2 * (part + 10) + reduction
+
+
+def test_only_collectives_outside_of_groups_leave_dimensions_out():
+    attribute = proto.AttributeProto(name="involved_dim", bool_list=proto.BoolList(values=[True, False]))
+    raw = proto.Node(attr=[attribute]).SerializeToString()
+
+    def build(group):
+        names = {} if group is None else {"pg_name": group}
+        return same(
+            4,
+            lambda builder: builder.add("ar", NodeType.COMM_COLL_NODE, comm_type=0, comm_size=4096, attr=raw, **names),
+        )
+
+    config = machine((2, 2), groups=((1, (0, 1, 2, 3)),))
+    whole = same(4, lambda builder: collective(builder, "all_reduce", 4096))
+    assert simulate(build(None), config).finish_ns < simulate(whole, config).finish_ns
+    assert simulate(build("1"), config).finish_ns == simulate(whole, config).finish_ns
