@@ -20,10 +20,9 @@ from chakra_et._jit.astra.state import (
     STATUS_MISMATCH,
     STATUS_OPPOSED,
     Machine,
-    inner,
-    leaf,
 )
 from chakra_et._jit.astra.streams import begin_phase
+from chakra_et._jit.hot import inner, leaf
 
 __all__ = ["end_member", "enter_queue", "free_place", "join_collective"]
 

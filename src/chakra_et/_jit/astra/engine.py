@@ -39,10 +39,6 @@ from chakra_et._jit.astra.state import (
     STATUS_GROW,
     STATUS_PAUSE,
     Machine,
-    inner,
-    leaf,
-    outer,
-    pasted,
 )
 from chakra_et._jit.astra.streams import (
     go_on,
@@ -53,6 +49,7 @@ from chakra_et._jit.astra.streams import (
     send_data,
     take_message,
 )
+from chakra_et._jit.hot import inner, leaf, outer, pasted
 
 __all__ = ["run"]
 

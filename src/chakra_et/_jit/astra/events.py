@@ -8,7 +8,8 @@ Shape letters: H pool size.
 
 from __future__ import annotations
 
-from chakra_et._jit.astra.state import CALL_END, EVENT_RANK, NONE, Machine, leaf
+from chakra_et._jit.astra.state import CALL_END, EVENT_RANK, NONE, Machine
+from chakra_et._jit.hot import leaf
 
 __all__ = ["note", "pop_event", "push_event", "register", "release_call", "take_bundle"]
 

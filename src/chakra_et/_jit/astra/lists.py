@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from chakra_et._jit.astra.state import NONE, Records, leaf
+from chakra_et._jit.astra.state import NONE, Records
+from chakra_et._jit.hot import leaf
 
 __all__ = ["append", "take"]
 

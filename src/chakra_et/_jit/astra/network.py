@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from chakra_et._jit.astra.events import push_event
 from chakra_et._jit.astra.lists import append, take
-from chakra_et._jit.astra.state import EVENT_FREE, EVENT_HOP, NONE, RING, SWITCH, Machine, inner, leaf
+from chakra_et._jit.astra.state import EVENT_FREE, EVENT_HOP, NONE, RING, SWITCH, Machine
+from chakra_et._jit.hot import inner, leaf
 
 __all__ = ["delay", "free_link", "new_message", "next_hop", "release_message", "send_message"]
 

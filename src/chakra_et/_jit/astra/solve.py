@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from chakra_et._jit.astra.lists import append, take
 from chakra_et._jit.astra.network import delay
-from chakra_et._jit.astra.state import DIRECT, HALVING_DOUBLING, NONE, RING, Machine, inner, leaf
+from chakra_et._jit.astra.state import DIRECT, HALVING_DOUBLING, NONE, RING, Machine
+from chakra_et._jit.hot import inner, leaf
 
 __all__ = ["solve"]
 

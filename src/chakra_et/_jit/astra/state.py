@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 __all__ = [
     "CALL_END",
@@ -54,26 +53,13 @@ __all__ = [
     "SWITCH",
     "Machine",
     "Records",
-    "inner",
-    "leaf",
     "make_records",
-    "outer",
-    "pasted",
 ]
 
 Int = npt.NDArray[np.int64]
 Records = Any  # a record array: type checkers know no fields of them
 
 NONE = -1
-
-# What only other compiled functions call needs no wrappers for Python, and what allocates nothing no reference counts,
-# of which a tuple of tables has many: so, all this compiles in a fraction of the time. Handing the tuple to a function
-# costs, too: what runs for each node or message is a `leaf` (inlined by LLVM) or `pasted` (into its only caller).
-_COMMON = {"cache": True, "nogil": True, "no_cfunc_wrapper": True, "_nrt": False, "error_model": "numpy"}
-inner = njit(no_cpython_wrapper=True, **_COMMON)
-leaf = njit(no_cpython_wrapper=True, forceinline=True, **_COMMON)
-pasted = njit(inline="always")
-outer = njit(**_COMMON)
 
 # Kinds of nodes.
 KIND_TIMED, KIND_COLLECTIVE, KIND_SEND, KIND_RECV, KIND_MEMORY, KIND_INVALID, KIND_METADATA, KIND_CUSTOM = range(8)

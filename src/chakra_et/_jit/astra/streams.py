@@ -22,9 +22,8 @@ from chakra_et._jit.astra.state import (
     REQUEST_BYTES,
     RING,
     Machine,
-    inner,
-    leaf,
 )
+from chakra_et._jit.hot import inner, leaf
 
 __all__ = [
     "begin_phase",
