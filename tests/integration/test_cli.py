@@ -22,6 +22,7 @@ RANK_KEYS = {
     "window_ns",
     "gap_ns",
     "inferred_edges",
+    "memory_events",
     "dropped",
     "warnings",
 }

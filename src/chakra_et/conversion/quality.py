@@ -37,6 +37,7 @@ class RankQuality:
         window_ns: Length of the measured window.
         gap_ns: Time in gap nodes on the rebuilt schedule's critical path, by kind.
         inferred_edges: Edges that were inferred, not read.
+        memory_events: Allocations and frees in the profile, each a node outside the graph.
         dropped: What was left out.
         warnings: What was guessed or repaired.
     """
@@ -56,6 +57,7 @@ class RankQuality:
     window_ns: int
     gap_ns: dict[str, int]
     inferred_edges: int
+    memory_events: int
     dropped: tuple[str, ...]
     warnings: tuple[str, ...]
 
@@ -126,6 +128,7 @@ def measure_rank(trace: Trace, facts: RankFacts, *, rank: int, sources: tuple[st
         window_ns=facts.window_ns,
         gap_ns=rebuilt.gap_ns,
         inferred_edges=facts.inferred_edges,
+        memory_events=facts.memory_events,
         dropped=facts.dropped,
         warnings=(*facts.warnings, *_doubts(rebuilt)),
     )

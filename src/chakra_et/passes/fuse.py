@@ -32,8 +32,8 @@ def fuse(trace: Trace, *, detail: Literal["launch", "device"]) -> Trace:
     Args:
         trace: A trace of detail ``op``.
         detail: ``launch``: host segments between launches, waits and communications become one node, annotations
-            inside operators go; ``device``: what is left of the host becomes gap nodes (``host_work``), and only
-            iteration marks stay of the annotations.
+            inside operators go, memory events stay; ``device``: what is left of the host becomes gap nodes
+            (``host_work``), and only iteration marks stay of the annotations.
 
     Returns:
         A trace whose rebuilt device timeline is the same. Tensor edges between host operators are left out: program
@@ -70,7 +70,7 @@ def _without_annotations(trace: Trace, detail: str) -> Trace:
             .cast(pl.UInt64)
             .is_in(nodes.filter(nodes["type"] == int(NodeType.COMP_NODE))["id"].implode())
         )
-        gone = label & inside.fill_null(False)
+        gone = label & inside.fill_null(False) & trace.column("alloc_bytes").is_null()
     if not gone.any():
         return trace
     removed = nodes.filter(gone)["id"]

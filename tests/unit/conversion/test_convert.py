@@ -171,7 +171,7 @@ def test_traces_and_report_are_written(folder, tmp_path):
     assert set(report["ranks"][0]) == {
         "rank", "sources", "device_activities", "device_nodes", "linkable", "linked", "host_ops_matched", "host_ops",
         "communications", "unknown_communications", "start_error_ns", "makespan_ns", "window_ns", "gap_ns",
-        "inferred_edges", "dropped", "warnings",
+        "inferred_edges", "memory_events", "dropped", "warnings",
     }  # fmt: skip
     counts = {"collectives", "complete", "mismatched", "sends", "receives", "paired"}
     assert set(report["matching"]) == counts | {"findings"}

@@ -1,6 +1,7 @@
 """From the graph of one rank to its node table.
 
-Shape letters: E host events, A activities, I items, G gap nodes, M annotations, N = I + A + G + M nodes.
+Shape letters: E host events, A activities, I items, G gap nodes, M annotations, R memory events,
+N = I + A + G + M + R nodes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from chakra_et.frontends.pytorch.communication import CommColumns
 from chakra_et.frontends.pytorch.edges import DATA, SYNC, dependency_columns
 from chakra_et.frontends.pytorch.extras import extra_attributes
 from chakra_et.frontends.pytorch.graph import RankGraph
+from chakra_et.frontends.pytorch.memory_events import memory_nodes
 from chakra_et.frontends.pytorch.names import copy_kind
 from chakra_et.frontends.pytorch.parse_kineto import OPERATOR
 from chakra_et.frontends.pytorch.tensors import filled, io_struct
@@ -38,6 +40,7 @@ def assemble(
     communications: Mapping[int, CommColumns],
     host_nodes: pl.DataFrame | None,
     joined: Int,
+    memory: pl.DataFrame,
 ) -> tuple[pl.DataFrame, int]:
     """Build the node table, ids in time order.
 
@@ -48,15 +51,17 @@ def assemble(
         communications: Columns of the activities that communicate.
         host_nodes: `HostTrace.nodes`, or None.
         joined: int64 [E], row of `host_nodes` of each host event, -1 none.
+        memory: `KinetoProfile.memory`.
 
     Returns:
         The node table, and how many of its edges were inferred.
     """
     items, gaps = graph.items, graph.gaps
-    sizes = (len(items.owner), len(activities), len(gaps.activity), len(items.annotations))
+    sizes = (len(items.owner), len(activities), len(gaps.activity), len(items.annotations), memory.height)
     count = sum(sizes)
-    start = np.concatenate([items.start, activities.start, gaps.start, timeline.start[items.annotations]])
-    end = np.concatenate([items.end, graph.activity_end, gaps.end, timeline.start[items.annotations]])
+    instants = (timeline.start[items.annotations], memory["start_ns"].to_numpy())
+    start = np.concatenate([items.start, activities.start, gaps.start, *instants])
+    end = np.concatenate([items.end, graph.activity_end, gaps.end, *instants])
     before, after, kind, inferred = _acyclic(*graph.edges.numbered(sizes), end - start)
     order = _time_order(before, after, start, end)
     place = np.empty(count, np.int64)
@@ -69,6 +74,7 @@ def assemble(
         _activity_columns(timeline, activities, communications, event_id),
         _gap_columns(activities, graph),
         _annotation_columns(timeline, graph, event_id),
+        memory_nodes(memory, timeline, event_id),
     ]
     marked = np.zeros(count, np.bool_)
     marked[after[inferred]] = True

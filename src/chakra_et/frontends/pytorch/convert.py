@@ -47,6 +47,7 @@ class RankFacts:
         communications: Communication nodes.
         unknown_communications: Those that could not be named.
         inferred_edges: Edges that were inferred, not read.
+        memory_events: Allocations and frees.
         window_ns: Length of the measured window.
         dropped: What was left out, in words.
         warnings: What was guessed or repaired, in words.
@@ -61,6 +62,7 @@ class RankFacts:
     communications: int = 0
     unknown_communications: int = 0
     inferred_edges: int = 0
+    memory_events: int = 0
     window_ns: int = 0
     dropped: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -117,7 +119,8 @@ def convert_rank(
     receives = np.zeros(len(activities), np.bool_)
     receives[[row for row, columns in described.items() if columns.type == NodeType.COMM_RECV_NODE]] = True
     graph = build_rank_graph(profile, timeline, activities, is_async=is_async, receives=receives, data_pairs=data_pairs)
-    nodes, inferred = assemble(timeline, activities, graph, described, host.nodes if host is not None else None, joined)
+    host_nodes = host.nodes if host is not None else None
+    nodes, inferred = assemble(timeline, activities, graph, described, host_nodes, joined, profile.memory)
     for column in described.values():
         if column.seen_group is not None:
             _remember(groups, column.seen_group)
@@ -262,6 +265,7 @@ def _facts(
         communications=len(described),
         unknown_communications=sum(bool(columns.unknown_comm) for columns in described.values()),
         inferred_edges=inferred,
+        memory_events=profile.memory.height,
         window_ns=graph.window[1] - graph.window[0],
         dropped=tuple(_dropped(profile, join)),
         warnings=tuple(

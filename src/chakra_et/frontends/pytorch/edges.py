@@ -41,13 +41,12 @@ class EdgeBuffer:
         if keep.any():
             self._parts.append((first[keep], second[keep], kind, inferred))
 
-    def numbered(
-        self, sizes: tuple[int, int, int, int]
-    ) -> tuple[Int, Int, npt.NDArray[np.int8], npt.NDArray[np.bool_]]:
+    def numbered(self, sizes: tuple[int, ...]) -> tuple[Int, Int, npt.NDArray[np.int8], npt.NDArray[np.bool_]]:
         """Return before, after (0 .. N-1), kind and inferred of all edges.
 
         Args:
-            sizes: How many items, activities, gaps and annotations there are; they are numbered in this order.
+            sizes: How many items, activities, gaps, annotations and memory events there are; they are numbered in
+                this order.
         """
         base = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         lengths = [len(part[0]) for part in self._parts]

@@ -61,6 +61,8 @@ class KinetoProfile:
             wait_on_event.
         flows: ``fwdbwd`` flow ends: flow, is_start, pid, tid, start_ns.
         frames: Python frames of modules: name, pid, tid, start_ns, duration_ns.
+        memory: Allocations and frees: name, pid, tid, start_ns, device (-1: host memory), alloc_bytes (negative:
+            freed), alloc_address, alloc_total_bytes, alloc_reserved_bytes (null where the profile doesn't tell).
         counts: Records by category, for what was left out.
         repairs: What was wrong with the file.
         header: Other top-level keys.
@@ -76,6 +78,7 @@ class KinetoProfile:
     syncs: pl.DataFrame
     flows: pl.DataFrame
     frames: pl.DataFrame
+    memory: pl.DataFrame
     counts: dict[str, int]
     repairs: tuple[str, ...]
     header: dict[str, Any]
@@ -106,8 +109,9 @@ def parse_kineto(path: str, text: bytes) -> KinetoProfile:
     host, fraction = _host_frame(_Events(objects, spans, ranges & category.is_in(list(_HOST))), category)
     activities, fine = _activity_frame(_Events(objects, spans, ranges & category.is_in(list(_DEVICE))), category)
     frames = _frame_frame(_Events(objects, spans, ranges & (category == "python_function")))
+    memory = _memory_frame(_Events(objects, spans, phase == "i"))
     flow = category.is_in(["fwdbwd", "forward_backward"]) & phase.is_in(["s", "f"])
-    shift = (pl.col("start_ns") + _zero(file, host, activities)).alias("start_ns")
+    shift = (pl.col("start_ns") + _zero(file, host, activities, memory)).alias("start_ns")
     rank, world_size, groups = _distributed(file.header)
     counts = category.filter(ranges).value_counts()
     return KinetoProfile(
@@ -121,6 +125,7 @@ def parse_kineto(path: str, text: bytes) -> KinetoProfile:
         syncs=_sync_frame(_Events(objects, spans, ranges & (category == "cuda_sync"))),
         flows=_flow_frame(_Events(objects, spans, flow), phase).with_columns(shift),
         frames=frames.with_columns(shift),
+        memory=memory.with_columns(shift),
         counts={str(name): int(count) for name, count in counts.iter_rows()},
         repairs=tuple(file.repairs),
         header=file.header,
@@ -136,13 +141,13 @@ def _refuse_several_ranks(path: str, text: bytes) -> None:
         )
 
 
-def _zero(file: ArrayFile, host: pl.DataFrame, activities: pl.DataFrame) -> int:
+def _zero(file: ArrayFile, *timed: pl.DataFrame) -> int:
     """Return what to add to the profile's times, ns: its base, and more if that leaves any below zero."""
     base = _integer(file.header.get("baseTimeNanoseconds")) or 0
     if abs(base) > _LAST_NS:
         file.repairs.append("baseTimeNanoseconds is out of range; times count from the profile's own zero")
         base = 0
-    first = min((int(part.min()) for part in (host["start_ns"], activities["start_ns"]) if len(part)), default=0)  # type: ignore[arg-type]
+    first = min((int(part["start_ns"].min()) for part in timed if part.height), default=0)  # type: ignore[arg-type]
     if first + base < 0:
         file.repairs.append("times begin below zero; they were moved to begin at zero")
         base = -first
@@ -255,6 +260,17 @@ _SYNC_ARGS = {
     "wait_on_event": "wait_on_cuda_event_id",
 }
 
+_MEMORY = "[memory]"
+_MEMORY_ARGS = {
+    "device_type": "Device Type",
+    "device": "Device Id",
+    "alloc_bytes": "Bytes",
+    "alloc_address": "Addr",
+    "alloc_total_bytes": "Total Allocated",
+    "alloc_reserved_bytes": "Total Reserved",
+}
+_MEMORY_COLUMNS = ("pid", "tid", "start_ns", "device", *(name for name in _MEMORY_ARGS if name.startswith("alloc_")))
+
 
 def _kinds(category: pl.Series, rows: Int, table: dict[str, int]) -> pl.Series:
     kinds: pl.Series = category.gather(rows).replace_strict(table, return_dtype=pl.Int8)
@@ -317,6 +333,29 @@ def _frame_frame(events: _Events) -> pl.DataFrame:
     events = events.narrowed(events.names().str.starts_with("nn.Module: "))
     times, _ = events.times()
     return pl.DataFrame({"name": events.names(), "pid": events.integers("pid"), "tid": events.integers("tid"), **times})
+
+
+def _memory_frame(events: _Events) -> pl.DataFrame:
+    """Return the allocators' events; other instants mark the profiler's own window."""
+    events = events.narrowed(events.names() == _MEMORY)
+    if not len(events.rows):
+        return pl.DataFrame(schema={"name": pl.String} | dict.fromkeys(_MEMORY_COLUMNS, pl.Int64))
+    events.read_args(_MEMORY_ARGS)
+    times, _ = events.times()
+    unknown = -(2**62)
+    sizes = {name: events.argument(name, unknown).replace(unknown, None) for name in _MEMORY_COLUMNS[4:]}
+    # Device type 0 is the host; its device id is -1 already, in most versions.
+    on_host = events.argument("device_type") == 0
+    return pl.DataFrame(
+        {
+            "name": events.names(),
+            "pid": events.integers("pid"),
+            "tid": events.integers("tid"),
+            "start_ns": times["start_ns"],
+            "device": events.argument("device").set(on_host, -1),
+            **sizes,
+        }
+    ).filter(pl.col("alloc_bytes").is_not_null())
 
 
 def _flow_frame(events: _Events, phase: pl.Series) -> pl.DataFrame:
