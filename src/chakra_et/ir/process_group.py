@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-__all__ = ["MOST_RANKS", "ProcessGroup", "groups_from_records", "groups_of"]
+__all__ = ["MOST_RANKS", "ProcessGroup", "groups_from_records", "groups_of", "join_groups"]
 
 
 # More ranks than any job has; a number beyond it is damage, and must not make anybody allocate a list of ranks.
@@ -88,3 +88,26 @@ def groups_of(rank: int, groups: Iterable[ProcessGroup]) -> dict[str, ProcessGro
         if held is None or (rank in group.ranks, bool(group.ranks)) > (rank in held.ranks, bool(held.ranks)):
             found[group.name] = group
     return found
+
+
+def join_groups(groups: Iterable[ProcessGroup], world_size: int) -> tuple[ProcessGroup, ...]:
+    """Join the groups that all ranks know; one name may stand for several disjoint groups.
+
+    A group without ranks that is as big as the job is the whole job.
+
+    Args:
+        groups: Groups of all ranks; of equal ones, the first counts.
+        world_size: Number of ranks of the job.
+
+    Example:
+        >>> [group.ranks for group in join_groups([ProcessGroup("0", (), 2), ProcessGroup("0", (0, 1), 2)], 2)]
+        [(0, 1)]
+    """
+    joined: dict[tuple[str, tuple[int, ...]], ProcessGroup] = {}
+    world = tuple(range(world_size))
+    for group in groups:
+        if not group.ranks and group.size == len(world):
+            group = replace(group, ranks=world)
+        joined.setdefault((group.name, group.ranks), group)
+    ranked = {name for name, ranks in joined if ranks}
+    return tuple(group for (name, ranks), group in joined.items() if ranks or name not in ranked)

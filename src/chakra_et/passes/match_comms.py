@@ -2,7 +2,7 @@
 
 Collectives meet by process group and position in it; the k-th send from a to b with a tag meets the k-th such receive.
 A collective's transfer can't begin before the last participant has come: what its recorded duration holds before that
-is `wait_ns`, the rest `transfer_ns`. That needs one clock; see `chakra_et.passes.align_clocks`.
+is `wait_ns`, the rest `transfer_ns`. That needs one clock; see `chakra_et.ir.clocks`.
 
 Shape letters: R ranks, C communication nodes.
 """
@@ -14,12 +14,13 @@ from typing import Any
 
 import polars as pl
 
+from chakra_et.ir.clocks import estimate_offsets
 from chakra_et.ir.columns import SCHEMA
+from chakra_et.ir.communications import communications, is_communication, meet
 from chakra_et.ir.enums import CommType, NodeType
-from chakra_et.ir.process_group import ProcessGroup, groups_of
+from chakra_et.ir.process_group import ProcessGroup, join_groups
 from chakra_et.ir.trace import Trace
 from chakra_et.ir.trace_set import TraceSet
-from chakra_et.passes.align_clocks import estimate_offsets
 
 __all__ = ["Matching", "match_comms", "merge_groups"]
 
@@ -70,9 +71,10 @@ def match_comms(trace_set: TraceSet) -> tuple[TraceSet, Matching]:
     groups = merge_groups(trace_set)
     by_group = all(map(_tells_groups, trace_set))
     numbered = trace_set.map(lambda trace: _number(trace, by_group=by_group))
-    table = _table(numbered, groups)
-    if table.height == 0:
+    tables = [communications(trace, rank) for rank, trace in zip(numbered.ranks, numbered, strict=True)]
+    if not any(table.height for table in tables):
         return replace(numbered, process_groups=groups), Matching()
+    table = meet(pl.concat(tables), groups)
     offsets = estimate_offsets(table)
     offset = pl.col("rank").replace_strict(offsets, default=0, return_dtype=pl.Int64)
     table = table.with_columns(
@@ -92,15 +94,7 @@ def merge_groups(trace_set: TraceSet) -> tuple[ProcessGroup, ...]:
 
     A group without ranks that is as big as the job is the whole job.
     """
-    merged: dict[tuple[str, tuple[int, ...]], ProcessGroup] = {}
-    world = tuple(range(trace_set.world_size))
-    for trace in trace_set:
-        for group in trace.process_groups:
-            if not group.ranks and group.size == len(world):
-                group = replace(group, ranks=world)
-            merged.setdefault((group.name, group.ranks), group)
-    ranked = {name for name, ranks in merged if ranks}
-    return tuple(group for (name, ranks), group in merged.items() if ranks or name not in ranked)
+    return join_groups((group for trace in trace_set for group in trace.process_groups), trace_set.world_size)
 
 
 def _tells_groups(trace: Trace) -> bool:
@@ -116,7 +110,7 @@ def _number(trace: Trace, *, by_group: bool) -> Trace:
     numbered a group after the other, which both ends do alike.
     """
     nodes = trace.nodes
-    if not nodes["type"].is_in([_SEND, _RECV, _COLL]).any():
+    if not nodes.select(is_communication().any()).item():
         return trace
     keys = {
         name: pl.col(name) if name in nodes.columns else pl.lit(None, SCHEMA[name])
@@ -131,7 +125,7 @@ def _number(trace: Trace, *, by_group: bool) -> Trace:
     rows = (
         nodes.lazy()
         .with_row_index("row")
-        .filter(pl.col("type").is_in([_SEND, _RECV, _COLL]))
+        .filter(is_communication())
         .sort(pl.when(sent & by_group).then(keys["pg_name"]), "start_ns", "id")
         .select("row", comm_seq=pl.int_range(pl.len(), dtype=pl.Int64).over(key))
         .collect()
@@ -145,62 +139,11 @@ def _spread(rows: pl.Series, values: pl.Series, count: int) -> pl.Series:
     return column
 
 
-def _table(trace_set: TraceSet, groups: tuple[ProcessGroup, ...]) -> pl.DataFrame:
-    """Return all communications with a number of their meeting: rows of one meeting are one communication."""
-    wanted = ("id", "name", "type", "start_ns", "duration_ns", "pg_name", "comm_seq", "comm_type", "comm_size",
-              "comm_src", "comm_dst", "comm_tag", "comm_root")  # fmt: skip
-    parts = []
-    for rank, trace in zip(trace_set.ranks, trace_set, strict=True):
-        rows = trace.nodes["type"].is_in([_SEND, _RECV, _COLL])
-        if not rows.any():
-            continue
-        nodes = trace.nodes.filter(rows)
-        ready = _ready(trace, nodes)
-        columns = [
-            nodes[name] if name in nodes.columns else pl.Series(name, [None] * nodes.height, SCHEMA[name])
-            for name in wanted
-        ]
-        known = groups_of(rank, (*groups, *trace.process_groups))
-        members = {name: ",".join(map(str, group.ranks)) for name, group in known.items()}
-        part = pl.DataFrame(columns).with_columns(
-            rank=pl.lit(rank, pl.Int64),
-            ready_ns=ready,
-            members=pl.col("pg_name").replace_strict(members, default="", return_dtype=pl.String),
-        )
-        parts.append(part)
-    if not parts:
-        return pl.DataFrame()
-    table = pl.concat(parts)
-    sent = pl.col("type") != _COLL
-    meeting = pl.struct(
-        sent.alias("sent"),
-        pl.when(~sent).then(pl.struct("pg_name", "members")).alias("group"),
-        *(pl.when(sent).then(pl.col(name)).alias(name) for name in ("comm_src", "comm_dst", "comm_tag")),
-        "comm_seq",
-    )
-    return table.with_columns(meeting=meeting.rank("dense"))
-
-
-def _ready(trace: Trace, nodes: pl.DataFrame) -> pl.Series:
-    """Return when each communication was ready: its start, but for sends and receives of the host their call's.
-
-    c10d opens their range only after it has handed the data over: a receive may be over by then.
-    """
-    if "parent" not in nodes.columns:
-        return nodes["start_ns"]
-    calls = trace.nodes.select(pl.col("id").cast(pl.Int64).alias("parent"), pl.col("start_ns").alias("call_ns"))
-    own = pl.col("is_cpu_op") & (pl.col("type") != _COLL) & (pl.col("call_ns") < pl.col("start_ns"))
-    found = nodes.join(calls, on="parent", how="left", maintain_order="left")
-    return found.select(pl.when(own).then("call_ns").otherwise("start_ns").alias("ready_ns")).to_series()
-
-
 def _with_waits(trace: Trace, table: pl.DataFrame, rank: int) -> Trace:
-    found = table.filter(pl.col("rank") == rank).select("id", "wait_ns", "transfer_ns")
+    found = table.filter(pl.col("rank") == rank).select("row", "wait_ns", "transfer_ns")
     if not found.height:
         return trace
-    rows = trace.nodes.select("id").with_row_index("row").join(found, on="id", how="inner")
-    columns = [_spread(rows["row"], rows[name], len(trace)) for name in ("wait_ns", "transfer_ns")]
-    return trace.with_nodes(trace.nodes.with_columns(columns))
+    return trace.with_columns(_spread(found["row"], found[name], len(trace)) for name in ("wait_ns", "transfer_ns"))
 
 
 def _count(table: pl.DataFrame, groups: tuple[ProcessGroup, ...], present: set[int]) -> Matching:

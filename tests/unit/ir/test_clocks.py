@@ -6,20 +6,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chakra_et.ir import CommType, NodeType
-from chakra_et.passes.align_clocks import estimate_offsets
+from chakra_et.ir.clocks import estimate_offsets, offset_bounds
 
 COLL, SEND, RECV = (int(NodeType[f"COMM_{name}_NODE"]) for name in ("COLL", "SEND", "RECV"))
 SCHEMA = {"rank": pl.Int64, "meeting": pl.UInt32, "type": pl.UInt8, "comm_type": pl.Int64, "comm_root": pl.Int64,
           "ready_ns": pl.Int64, "start_ns": pl.Int64, "duration_ns": pl.Int64}  # fmt: skip
 
 
-def offsets_of(*rows):
-    """Estimate from (rank, meeting, type, collective, root, start, end) rows."""
+def table_of(*rows):
+    """Communications of (rank, meeting, type, collective, root, start, end) rows."""
     table = [
         (rank, meeting, kind, None if coll is None else int(coll), root, start, start, end - start)
         for rank, meeting, kind, coll, root, start, end in rows
     ]
-    return estimate_offsets(pl.DataFrame(table, schema=SCHEMA, orient="row"))
+    return pl.DataFrame(table, schema=SCHEMA, orient="row")
+
+
+def offsets_of(*rows):
+    return estimate_offsets(table_of(*rows))
+
+
+def bounds_of(*rows):
+    return offset_bounds(table_of(*rows))
 
 
 def reduced(*members):
@@ -109,3 +117,17 @@ def test_estimates_obey_causality(clocks, arrivals, transfer):
         assert offsets[rank] == 0 or abs(offsets[rank] + clocks[rank]) <= transfer * len(clocks)
         starts = {meeting: start + offsets[r] for r, meeting, *_, start, _ in rows if r == rank}
         assert all(starts[meeting] <= end + offsets[r] for r, meeting, *_, end in rows if r == 0)
+
+
+def test_bounds_hold_the_offset_and_name_what_they_are_relative_to():
+    rows = reduced((0, 1, 0, 100), (1, 1, 5060, 5100), (1, 2, 5200, 5300), (2, 2, 240, 300), (7, 3, 0, 1))
+    rows += [(1, 4, SEND, None, None, 5400, 5410), (3, 4, RECV, None, None, 420, 430)]
+    found = bounds_of(*rows)
+    assert found.rows() == [
+        (0, None, 0, None, None, 0),
+        (1, 0, -5000, -5100, -4960, 1),
+        (2, 1, 0, -100, 60, 1),
+        (3, 1, -20, -30, None, 1),
+        (7, None, 0, None, None, 0),
+    ]
+    assert dict(found.select("rank", "offset_ns").rows()) == offsets_of(*rows)

@@ -14,11 +14,15 @@ import polars as pl
 
 from chakra_et.ir.enums import CommType, NodeType
 
-__all__ = ["estimate_offsets"]
+__all__ = ["estimate_offsets", "offset_bounds"]
 
 _FROM_ROOT = [int(kind) for kind in (CommType.BROADCAST, CommType.SCATTER)]
 _TO_ROOT = [int(kind) for kind in (CommType.REDUCE, CommType.GATHER)]
 _FAR_NS = 1 << 62
+
+
+_SCHEMA = {"rank": pl.Int64, "reference": pl.Int64, "offset_ns": pl.Int64, "low_ns": pl.Int64, "high_ns": pl.Int64,
+           "meetings": pl.Int64}  # fmt: skip
 
 
 def estimate_offsets(table: pl.DataFrame) -> dict[int, int]:
@@ -32,6 +36,21 @@ def estimate_offsets(table: pl.DataFrame) -> dict[int, int]:
     Returns:
         Offset of each rank, ns; 0 for the lowest rank, and for ranks that met nobody.
     """
+    return dict(offset_bounds(table).select("rank", "offset_ns").iter_rows())
+
+
+def offset_bounds(table: pl.DataFrame) -> pl.DataFrame:
+    """Estimate what to add to each rank's clock, and say how sure that is.
+
+    Args:
+        table: As in `estimate_offsets`.
+
+    Returns:
+        [R] rows by rank: ``rank``, ``reference`` (the rank that it was compared with; null for the lowest rank, and for
+        ranks that met nobody), ``offset_ns``, ``low_ns`` and ``high_ns`` (between which causality leaves the offset if
+        that of the reference is right; null where nothing bounds it; the low one is above the high one where clocks
+        drift or records are inexact), ``meetings`` (how many communications told).
+    """
     timed = table.filter(pl.col("start_ns").is_not_null()).select(
         "rank",
         "meeting",
@@ -42,26 +61,30 @@ def estimate_offsets(table: pl.DataFrame) -> dict[int, int]:
         end=pl.col("start_ns") + pl.col("duration_ns"),
     )
     ranks = sorted(table["rank"].unique().to_list())
-    offsets = dict.fromkeys(ranks, 0)
+    found: dict[int, tuple[int, int | None, int, int | None, int | None, int]] = {
+        rank: (rank, None, 0, None, None, 0) for rank in ranks
+    }
     bounds = _bounds(timed)
-    known = [ranks[0]]
+    known = ranks[:1]
     left = set(ranks[1:])
     while left:
         # Take the rank that met the known ones most often; compare it with the one of them it met most.
         best = max(
             ((bounds[a, b][3], a, b) for a in known for b in left if (a, b) in bounds),
             default=None,
-            key=lambda found: found[0],
+            key=lambda met: met[0],
         )
         if best is None:
             break
         _, near, rank = best
-        low, high, middle, _ = bounds[near, rank]
+        low, high, middle, count = bounds[near, rank]
         difference = 0 if low <= 0 <= high else min(max(middle, low), high) if low <= high else middle
-        offsets[rank] = offsets[near] + difference
+        base = found[near][2]
+        below, above = (None if abs(bound) == _FAR_NS else base + bound for bound in (low, high))
+        found[rank] = (rank, near, base + difference, below, above, count)
         known.append(rank)
         left.discard(rank)
-    return offsets
+    return pl.DataFrame(list(found.values()), schema=_SCHEMA, orient="row")
 
 
 def _bounds(timed: pl.DataFrame) -> dict[tuple[int, int], tuple[int, int, int, int]]:
