@@ -133,7 +133,22 @@ def parse_decimals(buf: Bytes, offsets: Int, digits: int) -> tuple[Int, bool, in
 
 
 @njit(cache=True, nogil=True)
-def tensor_records(buf: Bytes, offsets: Int) -> tuple[Int, Int, Int]:
+def _device_number(buf: Bytes, pos: int, stop: int) -> int:
+    """Return the number of the device whose name begins at `pos`; -1 for the host, -2 for none (``meta``)."""
+    if stop - pos >= 3 and buf[pos] == 99 and buf[pos + 1] == 112 and buf[pos + 2] == 117:
+        return -1
+    if pos >= stop or buf[pos] == _QUOTE or (buf[pos] == 109 and pos + 1 < stop and buf[pos + 1] == 101):
+        return -2
+    number = 0
+    while pos < stop and buf[pos] != _QUOTE:
+        if 48 <= buf[pos] <= 57:
+            number = number * 10 + np.int64(buf[pos] - 48)
+        pos += 1
+    return number
+
+
+@njit(cache=True, nogil=True)
+def tensor_records(buf: Bytes, offsets: Int) -> tuple[Int, Int]:
     """Find tensor records ``[tensor id, storage id, offset, elements, bytes each, "device"]`` in JSON texts.
 
     Args:
@@ -141,12 +156,11 @@ def tensor_records(buf: Bytes, offsets: Int) -> tuple[Int, Int, Int]:
         offsets: int64 [N + 1], one text a row.
 
     Returns:
-        row int64 [K], tensor id int64 [K], bytes int64 [K].
+        row int64 [K], and the records int64 [K, 6]; of the device its number, -1 for the host's memory, -2 for none.
     """
     capacity = max(16, len(buf) // 24)
     rows = np.empty(capacity, np.int64)
-    tensors = np.empty(capacity, np.int64)
-    sizes = np.empty(capacity, np.int64)
+    records = np.empty((capacity, 6), np.int64)
     numbers = np.zeros(5, np.int64)
     count = 0
     for row in range(len(offsets) - 1):
@@ -175,12 +189,12 @@ def tensor_records(buf: Bytes, offsets: Int) -> tuple[Int, Int, Int]:
             elif char == _QUOTE:
                 if fields == 5 and count < capacity:
                     rows[count] = row
-                    tensors[count] = numbers[0]
-                    sizes[count] = numbers[3] * numbers[4]
+                    records[count, :5] = numbers
+                    records[count, 5] = _device_number(buf, pos + 1, end)
                     count += 1
                 fields = -1
                 in_string = True
             elif char != 32:
                 fields = -1
             pos += 1
-    return rows[:count].copy(), tensors[:count].copy(), sizes[:count].copy()
+    return rows[:count].copy(), records[:count].copy()

@@ -107,8 +107,14 @@ def test_tensor_records():
         b"[]",
         b'["[9,9,9,9,9,\\"cuda\\"]", [1,2,3], [1,2,3,4,5]]',
         b'[[11, 12, 0, 2, 4, "cuda:1"]]',
+        b'[[1,2,0,1,4,"meta"],[1,2,0,1,4,""],[1,2,0,1,4,"mtia:12"]]',
     ]
-    rows, tensors, sizes = tensor_records(*joined(texts))
-    assert rows.tolist() == [0, 0, 0, 3]
-    assert tensors.tolist() == [1, 3, 5, 11]
-    assert sizes.tolist() == [400, 56, 2, 8]
+    rows, records = tensor_records(*joined(texts))
+    assert rows.tolist() == [0, 0, 0, 3, 4, 4, 4]
+    assert records[:4].tolist() == [
+        [1, 2, 0, 100, 4, 0],
+        [3, 4, 0, 7, 8, -1],
+        [5, 6, 0, 1, 2, -1],
+        [11, 12, 0, 2, 4, 1],
+    ]
+    assert records[4:, 5].tolist() == [-2, -2, 12]

@@ -30,8 +30,9 @@ def producers(inputs: pl.Series, outputs: pl.Series, start: Int, end: Int) -> tu
     Returns:
         Producer and consumer rows, int64 [E] each, without repeats.
     """
-    read_row, read_tensor, _ = tensor_records(*reversed(string_bytes(inputs)))
-    wrote_row, wrote_tensor, _ = tensor_records(*reversed(string_bytes(outputs)))
+    read_row, read = tensor_records(*reversed(string_bytes(inputs)))
+    wrote_row, wrote = tensor_records(*reversed(string_bytes(outputs)))
+    read_tensor, wrote_tensor = read[:, 0], wrote[:, 0]
     if not len(read_row) or not len(wrote_row):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     # The last write of a tensor that ended by the read's start: sort writes and reads together, writes first among
