@@ -1,0 +1,118 @@
+"""Following a sequence one period back, and the chains that this makes.
+
+Shape letters: N positions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+__all__ = ["chain", "follow", "lag_runs"]
+
+Int = npt.NDArray[np.int64]
+# So many equal codes in a row say that two places correspond again.
+_NEAR = 6
+_FAR = 12
+
+
+@njit(cache=True, nogil=True)
+def _agree(codes: Int, i: int, j: int, wanted: int) -> bool:
+    """True if `wanted` codes from `i` equal those from `j`, or all up to the end of the sequence."""
+    count = len(codes)
+    if i >= count:
+        return False
+    for step in range(wanted):
+        if i + step >= count:
+            return True
+        if codes[i + step] != codes[j + step]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _resume(codes: Int, i: int, j: int, reach: int, far: int) -> tuple[int, int]:
+    """Return how many to skip at `i` and at `j` until the sequence agrees with itself again; (-1, -1) if nowhere."""
+    for total in range(1, 2 * reach + 1):
+        for skip in range(max(0, total - reach), min(total, reach) + 1):
+            back = total - skip
+            if j + back < i + skip and _agree(codes, i + skip, j + back, _NEAR):
+                return skip, back
+    for skip in range(reach + 1, far):
+        if _agree(codes, i + skip, j, _FAR):
+            return skip, 0
+        if j + skip < i and _agree(codes, i, j + skip, _FAR):
+            return 0, skip
+    return -1, -1
+
+
+@njit(cache=True, nogil=True)
+def follow(codes: Int, lag: int, reach: int, patience: int) -> Int:
+    """Align a sequence with itself one period earlier, where things may be missing or added.
+
+    Args:
+        codes: int64 [N].
+        lag: Period to begin with; it shifts where something was added or is missing.
+        reach: So many positions may be added and missing at one place.
+        patience: Give up after so many positions without a counterpart.
+
+    Returns:
+        int64 [N]: the position one period earlier; -1 where there is none.
+    """
+    count = len(codes)
+    before = np.full(count, -1, np.int64)
+    i, j, lost = lag, 0, 0
+    while i < count and lost <= patience:
+        if codes[i] == codes[j]:
+            before[i] = j
+            i += 1
+            j += 1
+            continue
+        skip, back = _resume(codes, i, j, reach, 2 * lag)
+        if skip < 0:
+            skip, back = _NEAR, _NEAR
+        lost += max(skip, back)
+        i += skip
+        j += back
+    return before
+
+
+@njit(cache=True, nogil=True)
+def chain(before: Int) -> Int:
+    """Follow each position back to the first of its kind, int64 [N]: `before` holds the position one period earlier."""
+    count = len(before)
+    first = np.arange(count)
+    for node in range(count):
+        if before[node] >= 0:
+            first[node] = first[before[node]]
+    return first
+
+
+@njit(cache=True, nogil=True)
+def lag_runs(codes: Int, lag: int, slack: int) -> tuple[int, int]:
+    """Return where the longest stretch begins and ends in which each code equals that `lag` positions later.
+
+    Args:
+        codes: int64 [N].
+        lag: Distance.
+        slack: So many unequal ones in a row don't end a stretch, if as many equal ones follow.
+
+    Returns:
+        First position, and the one after the last; the last `lag` positions of it have their counterpart before.
+    """
+    best_begin, best_end = 0, 0
+    begin, equal, odd = 0, 0, 0
+    last = -1
+    for node in range(len(codes) - lag):
+        if codes[node] == codes[node + lag]:
+            if odd > slack or last < 0:
+                begin, equal = node, 0
+            odd = 0
+            equal += 1
+            last = node
+            if last + lag + 1 - begin > best_end - best_begin:
+                best_begin, best_end = begin, last + lag + 1
+        else:
+            odd += 1
+    return best_begin, best_end
