@@ -199,6 +199,74 @@ def test_last_to_arrive():
     assert (f"{100 * last[0] / 84:.1f}", f"{100 * last[6] / 84:.1f}") == ("38.1", "33.3")
 
 
+# Against HolisticTraceAnalysis ----------------------------------------------------------------------------------------
+# Version 0.5.0, the last step included. It doesn't round times in whole us, and agrees in all that it defines alike.
+
+CONTROL = "kineto/diff_control_a100.json.gz"
+# ms: idle while the host was late, between neighbors less than 30 us apart, and otherwise
+HTA_IDLE = {
+    CONTROL: {7: (133.311, 17.152, 32.751), 20: (424.456, 0.739, 9.684),
+              21: (285.806, 0.078, 0), 22: (340.772, 1.515, 0)},
+    MEGATRON[0]: {7: (249.335, 0.925, 213.445), 24: (309.915, 0, 35.290)},
+}  # fmt: skip
+# ms: from the first start to the last end, idle, compute, busy without compute
+HTA_BREAKDOWN = {
+    CONTROL: (464.594, 76.007, 281.336, 107.251),
+    MEGATRON[0]: (595.241, 222.514, 131.390, 241.337),
+    MEGATRON[6]: (606.299, 208.748, 133.554, 263.997),
+}
+HTA_QUEUE_PEAK = {CONTROL: {7: 288, 20: 10, 21: 2, 22: 22}, MEGATRON[0]: {7: 34, 24: 4}}
+
+
+@real
+@pytest.mark.parametrize("name", list(HTA_BREAKDOWN))
+def test_breakdown_agrees_with_hta(name):
+    times = device_times(read(name).activities)
+    ours = times.span_ns, times.idle_ns, times.compute_ns, times.busy_ns - times.compute_ns
+    assert tuple(ns / 1e6 for ns in ours) == HTA_BREAKDOWN[name]
+
+
+@real
+@pytest.mark.parametrize("name", list(HTA_IDLE))
+def test_idle_and_queues_agree_with_hta(name):
+    idle = {stream: tuple(ns / 1e6 for ns in found.values()) for (_, stream), found in stream_idle(read(name)).items()}
+    assert idle == HTA_IDLE[name]
+    assert {stream: queue.peak for (_, stream), queue in queues(read(name)).items()} == HTA_QUEUE_PEAK[name]
+
+
+@real
+def test_the_rest_agrees_with_hta():
+    profile = read(CONTROL)
+    times = device_times(profile.activities)
+    assert f"{100 * times.overlap_ns / times.communication_ns:.2f}" == "46.24"
+    found = launches(profile)
+    sums = sum(each.call_ns for each in found), sum(each.activity_ns for each in found)
+    assert sums == (139_446_000, 501_567_000)
+    # Its delays end at zero; 78 activities start within their calls.
+    assert sum(max(0, each.after_end_ns) for each in found) == 20_056_883_000
+    assert sum(each.after_end_ns < 0 for each in found) == 78
+    names = time_by_name(profile.activities)
+    assert (len(names), sum(ns for _, ns, *_ in names.values())) == (174, 501_567_000)
+    # Of the part that its rows by type show: pieces that run beside memory copies are added to those without.
+    parts = times.compute_only_ns, times.exposed_ns, times.overlap_ns, times.memory_only_ns
+    assert [ns // 1000 for ns in parts] == [180_696 + 25_026, 86_554 + 1_367, 66_699 + 8_915, 19_330]
+
+
+@real
+def test_rounding_is_why_hta_differs_in_ns():
+    profile = read(MI300X)
+    linked = profile.linked()
+    rounded = [
+        activity(-(-each.start_ns // 1000), each.end_ns // 1000, each.name, each.kind) for each in linked
+    ]  # us: a start is rounded up, an end down
+    theirs, ours = device_times(rounded), device_times(linked)
+    assert (theirs.idle_ns, theirs.compute_ns) == (1541, 17_018)
+    # What ends before it starts, by rounding, takes no part in its overlap.
+    left = device_times([each for each in rounded if each.end_ns > each.start_ns])
+    assert f"{100 * left.overlap_ns / left.communication_ns:.2f}" == "22.45"
+    assert f"{1000 * theirs.idle_ns / ours.idle_ns:.1f}" == "5.4"
+
+
 # The calculator against itself ----------------------------------------------------------------------------------------
 
 
