@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from chakra_et.atomic import replace_file
 from chakra_et.errors import FormatError, InputError, OutputError
 
-__all__ = ["first_line", "read_text", "write_texts"]
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["first_line", "parse_toml", "read_text", "write_texts"]
 
 _MOST_BYTES = 16 << 20  # far above any description of a system; a trace given by mistake is not read
 
@@ -54,6 +61,27 @@ def read_text(path: str | Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as err:
         raise FormatError(f"{path}: expected text in UTF-8, got other bytes at {err.start}; check the path") from err
+
+
+def parse_toml(text: str, place: str) -> dict[str, Any]:
+    """Return what a TOML file holds.
+
+    Args:
+        text: Its text.
+        place: The file, for messages.
+
+    Raises:
+        FormatError: It isn't TOML.
+
+    Example:
+        >>> parse_toml("a = 1", "x.toml")
+        {'a': 1}
+    """
+    try:
+        table: dict[str, Any] = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as err:
+        raise FormatError(f"{place}: expected TOML, got an error: {first_line(err)}; check the file") from err
+    return table
 
 
 def write_texts(texts: Mapping[Path, str], *, force: bool) -> list[Path]:

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-from chakra_et.errors import FormatError, InputError
+from chakra_et.errors import InputError
 from chakra_et.specs._fields import MOST_INTEGER, Fields
-from chakra_et.specs._files import first_line, read_text, write_texts
+from chakra_et.specs._files import parse_toml, read_text, write_texts
 from chakra_et.specs.system import DTYPES, REST, TOPOLOGIES, Device, Dimension, System
 from chakra_et.units import format_exactly, parse_bandwidth, parse_bytes, parse_flop_rate, parse_latency_ns
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 __all__ = ["list_systems", "load_system", "with_overrides", "write_system"]
 
@@ -123,11 +117,7 @@ def _count(text: str) -> int | str:
 
 
 def _read(text: str, place: str) -> System:
-    try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as err:
-        raise FormatError(f"{place}: expected TOML, got an error: {first_line(err)}; check the file") from err
-    return _parse(table, place)
+    return _parse(parse_toml(text, place), place)
 
 
 def _parse(table: dict[str, Any], place: str) -> System:
