@@ -6,7 +6,6 @@ Shape letters: N nodes, U distinct names.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,6 +17,7 @@ from chakra_et.errors import InputError
 from chakra_et.ir import NodeType
 from chakra_et.sim.resources import compute_nodes
 from chakra_et.sim.workload import Workload
+from chakra_et.specs.kernels import OTHER, load_kernel_classes
 from chakra_et.specs.system import Device
 
 __all__ = ["COMPUTE_BOUND", "KINDS", "Work", "classify", "device_factors", "find_work", "roofline", "scale_factors"]
@@ -26,31 +26,11 @@ Int = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 Float = npt.NDArray[np.float64]
 
-# Kinds of compute by what their kernels or operators are called; the first pattern that fits counts.
-_PATTERNS = {
-    "attention": r"flash|fmha|attention|sdpa",
-    "convolution": r"conv(?!ert)|cudnn.*(fprop|dgrad|wgrad)|winograd|im2col",
-    "gemm": r"gemm|gemv|cutlass|cublas|nvjet|wgmma|xmma|cijk_|matmul|(^|::|_)(add|b|badd)?mm($|_|backward)|linear|dot",
-    "embedding": r"embedding|index_?(select|put|add)|gather|scatter|indexing",
-    "optimizer": r"adam|sgd|lamb|multi_?tensor|foreach|optimizer",
-    "normalization": r"norm|softmax|bn_fw|bn_bw",
-    "reduction": r"reduc|sum|mean|arg(min|max)|sort|topk|scan",
-    "elementwise": r"element|vectorized|pointwise|triton_poi|copy|cast|fill|dropout|(^|::|_)(add|sub|mul|div|[a-z]*lu)",
-}
-KINDS: tuple[str, ...] = (*_PATTERNS, "copy", "memset", "other")
+_CLASSES = load_kernel_classes()
+# Classes of work that a device computes or moves: communications are other nodes and scale otherwise.
+KINDS: tuple[str, ...] = tuple(kind for kind in _CLASSES.kinds if kind != "communication")
 COMPUTE_BOUND: tuple[str, ...] = ("gemm", "attention", "convolution")
 _REST = "*"
-
-# Element types that names of kernels tell.
-_DTYPES = {
-    "fp8": r"fp8|e4m3|e5m2|f8",
-    "bf16": r"bf16|bfloat16",
-    "fp16": r"f16|fp16|half|hgemm|h884|h1688|h16816",
-    "tf32": r"tf32|s1688",
-    "fp64": r"f64|fp64|double|dgemm",
-    "int8": r"int8|imma|i8",
-    "fp32": r"f32|fp32|sgemm|float",
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,47 +41,41 @@ class Work:
         kind: int8 [N]: index into `KINDS`; -1 for what is no work of the device (on a rank without one: of the host).
         host: bool [N]: work of a host thread; its gaps too, where the operating system wakes it or the thread works.
         dtype: int8 [N]: index into the known element types; -1 where the name doesn't tell.
+        transfer: bool [N]: copies by the device's engines, not by kernels.
     """
 
     kind: npt.NDArray[np.int8]
     host: Bool
     dtype: npt.NDArray[np.int8]
+    transfer: Bool
 
 
 def classify(name: str) -> str:
-    """Return the kind of compute that a kernel or operator does, one of `KINDS`.
+    """Return the kind of compute that a kernel or operator does, one of `KINDS` (see `chakra_et.specs.kernels`).
 
     Example:
         >>> classify("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"), classify("aten::layer_norm")
         ('gemm', 'normalization')
     """
-    return next((kind for kind, pattern in _PATTERNS.items() if re.search(pattern, name.lower())), "other")
+    kind = _CLASSES.classify(name)
+    return kind if kind in KINDS else OTHER
 
 
 def find_work(workload: Workload) -> Work:
     """Find what nodes are; each distinct name is looked at once."""
     names = workload.series("name")
     copies = workload.series("copy_kind")
-    table = pl.DataFrame({"name": names.fill_null("")})
-    known = table.unique()
-    words = known["name"].to_list()
-    kinds = [KINDS.index(classify(word)) for word in words]
-    dtypes = [_dtype(word) for word in words]
-    known = known.with_columns(kind=pl.Series(kinds, dtype=pl.Int8), dtype=pl.Series(dtypes, dtype=pl.Int8))
-    joined = table.join(known, on="name", how="left", maintain_order="left")
-    kind = joined["kind"].to_numpy().copy()
+    kind = _CLASSES.classify_names(names).cast(pl.String)
+    kind = kind.replace_strict(KINDS, range(len(KINDS)), default=KINDS.index(OTHER), return_dtype=pl.Int8)
+    kind = kind.to_numpy().copy()
+    dtype = _CLASSES.dtype_names(names).to_physical().cast(pl.Int8).fill_null(-1).to_numpy()
     types = workload.integers("type")
     memory = np.isin(types, (NodeType.MEM_LOAD_NODE, NodeType.MEM_STORE_NODE)) & ~workload.flags("is_cpu_op")
     memory |= copies.is_not_null().to_numpy()
     kind[memory] = KINDS.index("copy")
     kind[(copies == "memset").fill_null(False).to_numpy()] = KINDS.index("memset")
     kind[~(compute_nodes(workload) | memory)] = -1
-    return Work(kind, _host(workload, types), joined["dtype"].to_numpy())
-
-
-def _dtype(name: str) -> int:
-    lowered = name.lower()
-    return next((index for index, pattern in enumerate(_DTYPES.values()) if re.search(pattern, lowered)), -1)
+    return Work(kind, _host(workload, types), dtype, memory & (copies != "memset").fill_null(True).to_numpy())
 
 
 def _host(workload: Workload, types: Int) -> Bool:
@@ -171,10 +145,10 @@ def device_factors(work: Work, before: Device, after: Device, dtype: str) -> Flo
     factors = np.full(len(KINDS) + 1, _memory(before) / _memory(after))
     factors[-1] = 1.0
     result = factors[work.kind]
-    result[work.kind == KINDS.index("copy")] = 1.0
+    result[work.transfer] = 1.0
     bound = np.isin(work.kind, [KINDS.index(kind) for kind in COMPUTE_BOUND])
     for number in np.unique(work.dtype[bound]).tolist():
-        name = list(_DTYPES)[number] if number >= 0 else dtype
+        name = _CLASSES.types[number] if number >= 0 else dtype
         result[bound & (work.dtype == number)] = before.peak(name) / after.peak(name)
     return result
 
@@ -206,13 +180,13 @@ def roofline(workload: Workload, work: Work, device: Device, dtype: str) -> tupl
     """
     ops = np.maximum(workload.integers("num_ops", 0), 0).astype(np.float64)
     moved = np.maximum(workload.integers("tensor_size", 0), 0).astype(np.float64)
-    device_work = (work.kind >= 0) & ~((work.kind == KINDS.index("copy")) & workload.present("copy_kind"))
+    device_work = (work.kind >= 0) & ~(work.transfer & workload.present("copy_kind"))
     told = device_work & ((ops > 0) | (moved > 0))
     time = np.full(len(ops), np.nan)
     arithmetic = np.zeros(len(ops))
     for number in np.unique(work.dtype[told & (ops > 0)]).tolist():
         rows = told & (work.dtype == number)
-        arithmetic[rows] = ops[rows] / device.peak(list(_DTYPES)[number] if number >= 0 else dtype) * 1e9
+        arithmetic[rows] = ops[rows] / device.peak(_CLASSES.types[number] if number >= 0 else dtype) * 1e9
     transfer = moved / _memory(device) * 1e9 if (told & (moved > 0)).any() else np.zeros(len(ops))
     time[told] = np.maximum(arithmetic, transfer)[told]
     return time, device_work & ~told

@@ -93,6 +93,18 @@ def test_from_one_device_to_another():
     assert twice == [1000, 4000, 2000, 2000]
 
 
+def test_copies_by_kernels_follow_the_memories_on_another_device():
+    before = Device("a", memory_bytes_per_s=1e12, peak_flop_per_s=(("bf16", 50e12),))
+    traces = job(("CatArrayBatchedCopy", {}), ("Memcpy HtoD", {"copy_kind": "HtoD"}), ("relu", {}))
+    cat, copy, relu = lengths(traces, system(), compute="scaled", from_device=before)
+    assert (cat, copy) == (relu, 1000)
+
+
+def test_communications_are_no_kind_of_compute():
+    assert "communication" not in KINDS
+    assert classify("ncclDevKernel_Generic") == "other"
+
+
 def test_roofline_takes_the_longer_of_arithmetic_and_memory():
     traces = job(
         ("gemm", {"num_ops": 10**9, "tensor_size": 10**6}),
@@ -112,7 +124,7 @@ def test_roofline_takes_the_longer_of_arithmetic_and_memory():
         ((), {"compute": "roofline"}, "compute (roofline): expected a system"),
         ((), {"compute": "scaled"}, "compute (scaled): expected from_device or compute_scale"),
         ((), {"compute": "scaled", "from_device": Device("x")}, "compute (scaled): expected a system"),
-        ((), {"compute_scale": {"gems": 2}}, "compute_scale: expected kinds of attention, "),
+        ((), {"compute_scale": {"gems": 2}}, "compute_scale: expected kinds of kv_cache, "),
         ((), {"compute_scale": -1}, "scale of *: expected a factor of 0 or more, got -1"),
         ((), {"host_scale": np.inf}, "scale of host: expected a factor"),
         (

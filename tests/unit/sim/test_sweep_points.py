@@ -70,7 +70,7 @@ def test_words_are_no_ranges():
         ("bandwith", "1", "got 'bandwith'"),
         ("device.peak.fp5", "1", "got 'device.peak.fp5'"),
         ("iteration", "1", "the same in all"),
-        ("compute_scale.gem", "1", "expected a kind of attention"),
+        ("compute_scale.gem", "1", "expected a kind of kv_cache"),
         ("rank_delay.x", "1us", "expected a rank such as rank_delay.3"),
         ("rank_delay", "1us", "got 'rank_delay'"),
     ],

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from chakra_et.frontends.pytorch.calls import find_launchers
-from chakra_et.frontends.pytorch.names import COMM_KERNEL, HOST_COMM
+from chakra_et.frontends.pytorch.names import HOST_COMM, communicates
 from chakra_et.frontends.pytorch.parse_kineto import ANNOTATION, OPERATOR, KinetoProfile
 from chakra_et.frontends.pytorch.timeline import HostTimeline
 
@@ -96,7 +96,7 @@ def collect_activities(profile: KinetoProfile, ranges: pl.DataFrame, timeline: H
         .sort("lane", "start_ns", "end_ns", maintain_order=True)
     )
     kind = frame["kind"].to_numpy()
-    named = frame["name"].str.contains(f"(?i){COMM_KERNEL.pattern}").to_numpy()
+    named = communicates(frame["name"]).to_numpy()
     launcher = frame["launcher"].to_numpy()
     return Activities(
         frame=frame,

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 
+import polars as pl
+
 from chakra_et.ir.enums import CommType, NodeType
+from chakra_et.specs.kernels import load_kernel_classes
 
-__all__ = ["COMM_KERNEL", "HOST_COMM", "collective_of", "copy_kind", "dtype_bytes", "is_point_to_point"]
+__all__ = ["HOST_COMM", "collective_of", "communicates", "copy_kind", "dtype_bytes", "is_point_to_point"]
 
-# Kernels of NCCL, RCCL, MSCCL, oneCCL, NVSHMEM and DeepEP, and the one-shot all-reduce kernels of inference engines.
-COMM_KERNEL = re.compile(
-    r"nccl|rccl|msccl|oneccl|nvshmem|rocshmem|deep_?ep|cross_device_reduce|(?:one|two)_?shot_?all_?reduce|multimem_(?:all|one)"
-    r"|custom_?all_?reduce|allreduce_(?:fusion|sum)_kernel|symm_?mem",
-    re.IGNORECASE,
-)
 # Ranges of CPU backends on their worker threads.
 HOST_COMM = re.compile(r"^(?:gloo|mpi|ucc):")
 
@@ -52,6 +49,16 @@ def dtype_bytes(name: str) -> int:
     key = name.strip().removeprefix("c10::").removeprefix("torch.").replace(" ", "").removesuffix("[]").lower()
     key = re.sub(r"^complex<(?:c10::)?(\w+)>$", r"complex\1", key)
     return _DTYPES.get(key, 0)
+
+
+def communicates(names: pl.Series) -> pl.Series:
+    """Return which kernels communicate, as the built-in kernel classes tell.
+
+    Example:
+        >>> communicates(pl.Series(["ncclDevKernel_Generic", "deep_ep::intranode::dispatch", "ampere_sgemm"])).to_list()
+        [True, True, False]
+    """
+    return load_kernel_classes().classify_names(names) == "communication"
 
 
 def collective_of(name: str) -> CommType | None:
