@@ -1,0 +1,54 @@
+"""The operator call behind each activity: its name, shapes and module path, and the work that its arguments tell.
+
+Shape letters: N nodes, A activities.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from chakra_et.analysis.op_work import nearest_modelled
+from chakra_et.ir import Trace
+
+__all__ = ["calls_of"]
+
+Int = npt.NDArray[np.int64]
+_WORK = ("flop_count", "read_bytes", "write_bytes", "work_dtype", "work_model")
+
+
+def calls_of(trace: Trace, rows: Int, operators: Int) -> pl.DataFrame:
+    """Return the calls behind activities, [A].
+
+    Args:
+        trace: The trace.
+        rows: int64 [A]: position of each activity.
+        operators: int64 [A]: position of the operator that launched it (or that it is), -1 for none.
+
+    Returns:
+        ``op_row``, ``op`` (name of that operator), ``module``; ``call_row`` (the operator whose arguments say what the
+        activity did: the nearest caller with a FLOP or byte model, else the operator itself), ``shapes`` and ``types``
+        of its inputs, and of the call ``flop_count``, ``read_bytes``, ``write_bytes``, ``work_dtype``, ``work_model``;
+        null where it isn't known.
+    """
+    nodes = trace.nodes
+    own = _positions(operators)
+    work = nearest_modelled(nodes, pl.Series(rows), itself=bool((operators == rows).any()))
+    modelled = work["op_row"].fill_null(-1).to_numpy()
+    call = _positions(np.where(modelled >= 0, modelled, operators))
+    inputs = trace.column("inputs").gather(call).struct
+    return pl.DataFrame(
+        {
+            "op_row": own,
+            "op": nodes["name"].gather(own),
+            "module": trace.column("module").gather(own),
+            "call_row": call,
+            "shapes": inputs.field("shapes"),
+            "types": inputs.field("types"),
+        }
+    ).hstack(work.select(_WORK))
+
+
+def _positions(rows: Int) -> pl.Series:
+    return pl.Series(rows).set(pl.Series(rows < 0), None)

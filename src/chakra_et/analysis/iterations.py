@@ -1,0 +1,138 @@
+"""The iterations of a job: where they come from, and how long each takes on each rank.
+
+Shape letters: W windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from chakra_et.analysis.charts import KIND_COLORS, layout, time_unit
+from chakra_et.analysis.options import Options, check_keys
+from chakra_et.analysis.result import Finding, Plot, Result
+from chakra_et.analysis.run import Job, Source, run_one
+from chakra_et.analysis.view import RankView
+from chakra_et.units import format_ns, format_share
+
+__all__ = ["Iterations", "combine", "iterations", "measure"]
+
+_KEYS = ("rank", "iteration")
+_MARKS = ("kind", "context_requests", "context_tokens", "generation_requests", "generation_tokens", "kv_tokens")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Iterations(Result):
+    """The iterations.
+
+    Columns of `table`, a row a rank and iteration, in time order: ``rank``, ``iteration`` (the number in the marker,
+    else counted from 0; null: the whole profile), ``label``, ``source`` (what marks it; ``repeats`` if it was found in
+    what repeats; empty for the whole profile), ``chosen`` (the other analyses look at it by default), ``kind``
+    (training, prefill, decode, mixed, unknown), ``begin_ns`` and ``span_ns`` (its stretch of time on the device, since
+    the rank's first: from its first activity to the next one's first), ``host_span_ns`` (its range on the host; null
+    without a marker), ``activities`` (that start in it), and where markers tell: ``context_requests``,
+    ``context_tokens``, ``generation_requests``, ``generation_tokens``, ``kv_tokens``.
+    """
+
+    def plot(self) -> Plot:
+        """Return the length of each iteration, a line a rank."""
+        table = self.table
+        size, unit = time_unit(float(table["span_ns"].max() or 0))  # type: ignore[arg-type]
+        data = [
+            {
+                "type": "scatter", "mode": "lines+markers", "name": f"rank {rank}",
+                "x": [str(number) if number is not None else "whole" for number in own["iteration"]],
+                "y": [value / size for value in own["span_ns"]],
+                "line": {"color": KIND_COLORS[place % len(KIND_COLORS)], "width": 1.5},
+                "hovertemplate": f"rank {rank}, iteration %{{x}}: %{{y:.4g}} {unit}<extra></extra>",
+            }
+            for place, ((rank,), own) in enumerate(table.group_by("rank", maintain_order=True))
+        ]  # fmt: skip
+        shape = layout(x="iteration", y=f"time, {unit}")
+        shape["xaxis"] |= {"type": "category"}
+        shape["yaxis"] |= {"rangemode": "tozero"}
+        return Plot(tuple(data), shape)
+
+
+def iterations(source: Source, *, options: Options | None = None) -> Iterations:
+    """List the iterations of each rank: all of them, whatever the options choose.
+
+    Args:
+        source: Traces, or where they are.
+        options: What counts as chosen.
+
+    Raises:
+        InputError: Nothing there, or an iteration that isn't there.
+
+    Example:
+        >>> from chakra_et.ir import NodeType, TraceBuilder
+        >>> builder = TraceBuilder(rank=0)
+        >>> _ = builder.add("gemm", NodeType.COMP_NODE, start_ns=3, duration_ns=5, is_cpu_op=False, stream=7)
+        >>> iterations(builder.build()).table.select("iteration", "label", "span_ns").rows()
+        [(None, 'whole profile', 5)]
+    """
+    return run_one(measure, combine, source, options)
+
+
+def measure(view: RankView) -> pl.DataFrame:
+    """Return the iterations of one rank."""
+    windows = view.all_windows
+    starts = view.activities["start_ns"]
+    first = windows[0].begin_ns if windows else 0
+    rows = [
+        {
+            "rank": view.rank,
+            "iteration": window.iteration,
+            "label": window.label,
+            "source": view.steps.source if window.iteration is not None else "",
+            "chosen": window in view.windows,
+            "begin_ns": window.begin_ns - first,
+            "span_ns": window.end_ns - window.begin_ns,
+            "host_span_ns": None if window.host_end_ns is None else window.host_end_ns - (window.host_begin_ns or 0),
+            "activities": int(starts.is_between(window.begin_ns, window.end_ns, closed="left").sum()),
+        }
+        for window in windows
+    ]
+    schema = {
+        "rank": pl.Int64, "iteration": pl.Int64, "label": pl.String, "source": pl.String, "chosen": pl.Boolean,
+        "begin_ns": pl.Int64, "span_ns": pl.Int64, "host_span_ns": pl.Int64, "activities": pl.Int64,
+    }  # fmt: skip
+    marks = view.steps.table.select("iteration", *_MARKS).unique("iteration", keep="first", maintain_order=True)
+    return pl.DataFrame(rows, schema=schema).join(marks, on="iteration", how="left", maintain_order="left")
+
+
+def combine(parts: Mapping[int, pl.DataFrame], job: Job) -> Iterations:
+    """Put the ranks together."""
+    check_keys(job.options, _KEYS, _KEYS)
+    table = pl.concat([parts[rank] for rank in job.ranks])
+    columns = [name for name in table.columns if name not in _MARKS]
+    table = table.select(*columns[:5], "kind", *columns[5:], *_MARKS[1:])
+    return Iterations("iterations", job.options.as_dict(), table, job.coverage, job.notes, _findings(table))
+
+
+def _findings(table: pl.DataFrame) -> tuple[Finding, ...]:
+    """Say how long a step takes, and whether one stands out."""
+    steps = table.filter(pl.col("chosen") & pl.col("iteration").is_not_null())
+    if not steps.height:
+        return ()
+    spans = steps["span_ns"]
+    mean, low, high = int(spans.mean() or 0), int(spans.min() or 0), int(spans.max() or 0)  # type: ignore[arg-type]
+    numbers = steps["iteration"].n_unique()
+    text = (
+        f"a step takes {format_ns(mean)} on average over {numbers} iterations ({format_ns(low)} to {format_ns(high)})"
+    )
+    said = [Finding(text)]
+    median = float(spans.median() or 0)  # type: ignore[arg-type]
+    if steps.height > 2 and median and high > 1.2 * median:
+        worst = steps.sort("span_ns").tail(1).row(0, named=True)
+        share = format_share(high - median, median)
+        more = int(high - median)
+        said.append(
+            Finding(
+                f"iteration {worst['iteration']} of rank {worst['rank']} takes {share} longer than the median",
+                more // numbers,
+            )
+        )
+    return tuple(said)

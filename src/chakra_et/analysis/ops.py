@@ -1,0 +1,312 @@
+"""Time and work by operator and shapes: the FLOP/s and byte/s that are reached, and how near that is to the peaks.
+
+Shape letters: A activities, K calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from chakra_et.analysis.charts import KIND_COLORS, layout
+from chakra_et.analysis.options import Options, check_keys
+from chakra_et.analysis.result import Finding, Plot, Result
+from chakra_et.analysis.run import Job, Source, run_one
+from chakra_et.analysis.view import RankView
+from chakra_et.errors import InputError
+from chakra_et.specs import Device
+from chakra_et.units import format_ns, format_share
+
+__all__ = ["Ops", "combine", "measure", "ops"]
+
+_KEYS = ("rank", "iteration", "op", "shapes", "types", "module", "kind")
+_DEFAULT = ("op", "shapes", "types", "kind")
+_WORK = ("flop_count", "read_bytes", "write_bytes")
+_MOST = 400
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ops(Result):
+    """Time and work by operator and input shapes.
+
+    Columns of `table`, a row for each combination of what `by` says (``op``: the operator that launched, ``shapes``
+    and ``types`` of its inputs as JSON lists, ``kind``: class of its longest kernel; also ``module``: path of the
+    modules it ran in, ``rank``, ``iteration``), the longest first: the keys, then
+
+    * ``count``: calls, ``kernels``: activities that they launched; ``total_ns``: their durations, added up;
+      ``share`` of all rows' total; ``mean_ns``, ``p50_ns``, ``p90_ns`` of a call.
+    * ``flop_count``, ``read_bytes``, ``write_bytes``: of all calls, by the model that ``model`` names; null without
+      one. Bytes are the least that must move (inputs once, outputs once).
+    * ``flop_per_s``, ``bytes_per_s``: by the device time of those calls; ``flop_per_byte``.
+    * ``dtype``: element type of the arithmetic, as the kernel's name tells it, else the inputs.
+    * with a system: ``bound`` (compute or memory: which takes longer at the peaks), ``peak_share``: time at the
+      peaks by time taken (1: as fast as the roofline allows). Null without a model or a peak.
+
+    Attributes:
+        steps: Model FLOP a rank and iteration: ``rank``, ``iteration``, ``span_ns``, ``flop_count``,
+            ``flop_per_s``, ``mfu`` (model FLOP utilization: time that the modelled arithmetic takes at the device's
+            peaks by the step's; null without a system).
+        device: Name of the device whose peaks are meant; None without a system.
+        ridges: Peaks: ``dtype``, ``flop_per_s``, ``memory_bytes_per_s``.
+    """
+
+    steps: pl.DataFrame
+    device: str | None
+    ridges: pl.DataFrame
+
+    def plot(self) -> Plot:
+        """Return the roofline: FLOP/s over FLOP/byte, a point a row, as large as its time."""
+        table = self.table.filter((pl.col("flop_per_s") > 0) & (pl.col("flop_per_byte") > 0)).head(_MOST)
+        data: list[dict[str, Any]] = []
+        for place, kind in enumerate(table["kind"].unique(maintain_order=True) if "kind" in table.columns else [None]):
+            own = table.filter(pl.col("kind") == kind) if kind is not None else table
+            label = own["op"] if "op" in own.columns else pl.Series([""] * own.height)
+            shapes = own["shapes"].fill_null("").str.slice(0, 80) if "shapes" in own.columns else label
+            largest = max(float(table["total_ns"].max() or 1), 1.0)  # type: ignore[arg-type]
+            data.append(
+                {
+                    "type": "scatter", "mode": "markers", "name": str(kind or "operators"),
+                    "x": own["flop_per_byte"].to_list(), "y": [value / 1e12 for value in own["flop_per_s"]],
+                    "customdata": [
+                        [name, shape, share * 100]
+                        for name, shape, share in zip(label, shapes, own["share"].fill_null(0), strict=True)
+                    ],
+                    "marker": {
+                        "color": KIND_COLORS[place % len(KIND_COLORS)], "opacity": 0.75, "line": {"width": 0.5},
+                        "size": [5 + 25 * (value / largest) ** 0.5 for value in own["total_ns"]],
+                    },
+                    "hovertemplate": "%{customdata[0]} %{customdata[1]}<br>%{x:.3g} FLOP/byte, %{y:.4g} TFLOP/s, "
+                    "%{customdata[2]:.2f} % of the time<extra></extra>",
+                }
+            )  # fmt: skip
+        data += self._roofs(table)
+        shape = layout(x="FLOP per byte", y="TFLOP/s")
+        shape["xaxis"] |= {"type": "log"}
+        shape["yaxis"] |= {"type": "log"}
+        return Plot(tuple(data), shape)
+
+    def _roofs(self, table: pl.DataFrame) -> list[dict[str, Any]]:
+        """Return the lines that the device's peaks draw, for the element types that occur."""
+        if not table.height or not self.ridges.height:
+            return []
+        low, high = float(table["flop_per_byte"].min() or 1) / 2, float(table["flop_per_byte"].max() or 1) * 2  # type: ignore[arg-type]
+        used = set(table["dtype"].drop_nulls().to_list())
+        lines: list[dict[str, Any]] = []
+        for dtype, peak, memory in self.ridges.iter_rows():
+            if memory is None or (dtype not in used and dtype != "any"):
+                continue
+            ridge = peak / memory
+            xs = sorted({low, min(max(ridge, low), high), high})
+            ys = [min(peak, x * memory) / 1e12 for x in xs]
+            lines.append(
+                {"type": "scatter", "mode": "lines", "name": f"roofline {dtype}", "x": xs, "y": ys,
+                 "line": {"color": "#555", "width": 1, "dash": "dot"}, "hoverinfo": "name"}
+            )  # fmt: skip
+        return lines
+
+
+def ops(source: Source, *, options: Options | None = None) -> Ops:
+    """Measure time and work of operators.
+
+    Args:
+        source: Traces, or where they are.
+        options: Which iterations, the system for peaks, what tells rows apart.
+
+    Raises:
+        InputError: Nothing there, or an iteration that isn't there.
+
+    Example:
+        >>> from chakra_et.ir import TraceBuilder
+        >>> ops(TraceBuilder(rank=0).build()).table.height
+        0
+    """
+    return run_one(measure, combine, source, options)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """One rank: its calls, grouped, and the work of its iterations."""
+
+    table: pl.DataFrame
+    steps: pl.DataFrame
+
+
+def measure(view: RankView) -> Part:
+    """Return the calls of one rank: durations as lists, work as sums."""
+    keys = check_keys(view.options, _KEYS, _DEFAULT)
+    table = pl.concat([view.activities, view.calls], how="horizontal").filter(pl.col("window").is_not_null())
+    table = table.with_columns(duration_ns=pl.col("end_ns") - pl.col("start_ns"))
+    # An activity without a known operator stands for itself.
+    call = pl.coalesce("op_row", -1 - pl.col("row"))
+    longest = pl.col("duration_ns").arg_max()
+    dtypes = view.options.kernel_classes.dtype_names(table["name"]).cast(pl.String)
+    calls = (
+        table.with_columns(own=call, kernel_dtype=dtypes)
+        .group_by("own", "window", maintain_order=True)
+        .agg(
+            pl.col("kind", "kernel_dtype").get(longest),
+            pl.col("op", "shapes", "types", "module", "work_dtype", "work_model", "call_row", *_WORK).first(),
+            pl.len().cast(pl.Int64).alias("kernels"),
+            pl.col("duration_ns").sum(),
+        )
+    )
+    # Operators below one call with arguments share its work; it counts once, at the first of them.
+    again = pl.col("call_row").is_not_null() & (pl.int_range(pl.len()).over("call_row", "window") > 0)
+    calls = calls.with_columns(
+        *(pl.when(~again).then(name).alias(name) for name in _WORK),
+        modelled=pl.col("work_model").is_not_null(),
+        dtype=pl.coalesce("kernel_dtype", "work_dtype"),
+        op=pl.col("op").fill_null("(no operator)"),
+        rank=pl.lit(view.rank, pl.Int64),
+        iteration=view.iterations.gather(calls["window"]),
+    )
+    line = list(dict.fromkeys((*keys, "dtype", "work_model", "modelled")))
+    grouped = calls.group_by(line, maintain_order=True).agg("duration_ns", pl.col("kernels", *_WORK).sum())
+    return Part(grouped, _steps(view, calls))
+
+
+def _steps(view: RankView, calls: pl.DataFrame) -> pl.DataFrame:
+    """Return the work of each iteration by element type."""
+    spans = pl.DataFrame(
+        {
+            "window": pl.Series(range(len(view.windows)), dtype=pl.Int64),
+            "iteration": view.iterations,
+            "span_ns": pl.Series([window.end_ns - window.begin_ns for window in view.windows], dtype=pl.Int64),
+        }
+    )
+    found = calls.filter(pl.col("flop_count") > 0).group_by("window", "dtype").agg(pl.col("flop_count").sum())
+    joined = spans.join(found, on="window", how="left", maintain_order="left")
+    return joined.select(pl.lit(view.rank, pl.Int64).alias("rank"), "iteration", "span_ns", "dtype", "flop_count")
+
+
+def combine(parts: Mapping[int, Part], job: Job) -> Ops:
+    """Put the ranks together."""
+    keys = check_keys(job.options, _KEYS, _DEFAULT)
+    table = pl.concat([parts[rank].table for rank in job.ranks])
+    device = job.options.system.device if job.options.system else None
+    times = pl.col("duration_ns").explode(empty_as_null=False)
+    modelled = times.filter(pl.col("modelled").repeat_by(pl.col("duration_ns").list.len()).explode(empty_as_null=False))
+    whole = int(table.select(pl.col("duration_ns").list.sum().sum()).item() or 0)
+    rows = table.group_by(keys).agg(
+        count=pl.col("duration_ns").list.len().sum().cast(pl.Int64),
+        kernels=pl.col("kernels").sum(),
+        total_ns=times.sum(),
+        mean_ns=times.mean(),
+        p50_ns=times.quantile(0.5, "nearest").cast(pl.Int64),
+        p90_ns=times.quantile(0.9, "nearest").cast(pl.Int64),
+        modelled_ns=modelled.sum(),
+        any_model=pl.col("modelled").any(),
+        model=pl.col("work_model").drop_nulls().first(),
+        dtype=pl.col("dtype").drop_nulls().first(),
+        **{name: pl.col(name).sum() for name in _WORK},
+    )
+    known, busy = pl.col("any_model"), pl.col("modelled_ns") > 0
+    moved = pl.col("read_bytes") + pl.col("write_bytes")
+    rows = rows.with_columns(
+        *(pl.when(known).then(name).alias(name) for name in _WORK),
+        share=pl.col("total_ns") / whole if whole else pl.lit(None, pl.Float64),
+    ).with_columns(
+        flop_per_s=pl.when(known & busy).then(pl.col("flop_count") * 1e9 / pl.col("modelled_ns")),
+        bytes_per_s=pl.when(known & busy).then(moved * 1e9 / pl.col("modelled_ns")),
+        flop_per_byte=pl.when(known & (moved > 0)).then(pl.col("flop_count") / moved),
+    )
+    rows = _with_roofline(rows, device)
+    rows = rows.sort("total_ns", *keys, descending=[True, *(False for _ in keys)])
+    columns = (
+        "count", "kernels", "total_ns", "share", "mean_ns", "p50_ns", "p90_ns", *_WORK, "flop_per_s", "bytes_per_s",
+        "flop_per_byte", "dtype", "model", "bound", "peak_share",
+    )  # fmt: skip
+    steps = _with_mfu(pl.concat([parts[rank].steps for rank in job.ranks]), device)
+    parameters = job.options.as_dict() | {"by": list(keys)}
+    rows = rows.select(*keys, *columns)
+    ridges = _ridges(device)
+    return Ops(
+        "ops", parameters, rows, job.coverage, (*job.notes, *_notes(rows, job)), _findings(rows, steps, job), steps,
+        device.name if device else None, ridges,
+    )  # fmt: skip
+
+
+def _peak(device: Device, dtype: str | None) -> float | None:
+    try:
+        return device.peak(dtype or "any")
+    except InputError:
+        return None
+
+
+def _with_roofline(rows: pl.DataFrame, device: Device | None) -> pl.DataFrame:
+    """Add what bounds each row at the device's peaks, and how near to them it is."""
+    if device is None:
+        return rows.with_columns(bound=pl.lit(None, pl.String), peak_share=pl.lit(None, pl.Float64))
+    dtypes = rows["dtype"].unique().to_list()
+    peaks = pl.DataFrame(
+        {"dtype": dtypes, "peak": [_peak(device, dtype) for dtype in dtypes]},
+        schema={"dtype": pl.String, "peak": pl.Float64},
+    )
+    rows = rows.join(peaks, on="dtype", how="left", nulls_equal=True)
+    arithmetic = pl.when(pl.col("flop_count") > 0).then(pl.col("flop_count") * 1e9 / pl.col("peak")).otherwise(0.0)
+    moving = (pl.col("read_bytes") + pl.col("write_bytes")) * 1e9 / pl.lit(device.memory_bytes_per_s, pl.Float64)
+    best = pl.max_horizontal(arithmetic, moving)
+    known = pl.col("any_model") & (pl.col("modelled_ns") > 0) & arithmetic.is_not_null() & moving.is_not_null()
+    return rows.with_columns(
+        bound=pl.when(known).then(pl.when(arithmetic >= moving).then(pl.lit("compute")).otherwise(pl.lit("memory"))),
+        peak_share=pl.when(known).then(best / pl.col("modelled_ns")),
+    )
+
+
+def _with_mfu(steps: pl.DataFrame, device: Device | None) -> pl.DataFrame:
+    dtypes = steps["dtype"].unique().to_list()
+    peaks = [None if device is None else _peak(device, dtype) for dtype in dtypes]
+    table = pl.DataFrame({"dtype": dtypes, "peak": peaks}, schema={"dtype": pl.String, "peak": pl.Float64})
+    steps = steps.join(table, on="dtype", how="left", nulls_equal=True, maintain_order="left")
+    at_peak = pl.col("flop_count") * 1e9 / pl.col("peak")
+    lacking = (pl.col("flop_count") > 0) & pl.col("peak").is_null()
+    found = steps.group_by("rank", "iteration", "span_ns", maintain_order=True).agg(
+        pl.col("flop_count").sum(), at_peak=at_peak.sum(), lacking=lacking.any()
+    )
+    span = pl.when(pl.col("span_ns") > 0).then("span_ns")
+    return found.select(
+        "rank", "iteration", "span_ns", "flop_count", flop_per_s=pl.col("flop_count") * 1e9 / span,
+        mfu=pl.when(~pl.col("lacking") & (pl.col("at_peak") > 0)).then(pl.col("at_peak") / span),
+    )  # fmt: skip
+
+
+def _ridges(device: Device | None) -> pl.DataFrame:
+    rows = [] if device is None else [(name, peak, device.memory_bytes_per_s) for name, peak in device.peak_flop_per_s]
+    schema = {"dtype": pl.String, "flop_per_s": pl.Float64, "memory_bytes_per_s": pl.Float64}
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _notes(rows: pl.DataFrame, job: Job) -> list[str]:
+    notes = []
+    if not rows.height:
+        return ["no activity in the chosen iterations"]
+    if "shapes" in rows.columns and rows["shapes"].null_count() == rows.height:
+        notes.append("no operator's shapes were recorded: no FLOP and no bytes; record with record_shapes=True")
+    elif job.coverage.modelled is not None and job.coverage.modelled < 0.9:
+        left = format_share(1 - job.coverage.modelled, 1)
+        notes.append(
+            f"{left} of the computing kernels' time has no FLOP or byte model: rates and utilization are lower bounds"
+        )
+    if job.options.system is None:
+        notes.append("no system given: no roofline and no utilization; name the machine, such as h100-dgx")
+    return notes
+
+
+def _findings(rows: pl.DataFrame, steps: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
+    said = []
+    mfu = steps["mfu"].drop_nulls()
+    if len(mfu):
+        said.append(Finding(f"model FLOP utilization {format_share(float(mfu.mean() or 0), 1)} of the peaks"))  # type: ignore[arg-type]
+    count = sum(len(fact.windows) for fact in job.facts.values()) or 1
+    far = rows.filter((pl.col("peak_share") < 0.5) & (pl.col("share") >= 0.05))
+    for row in far.head(2).iter_rows(named=True):
+        gain = int(row["total_ns"] * (1 - row["peak_share"])) // count
+        text = (
+            f"{row.get('op', 'operators')}: {format_share(row['peak_share'], 1)} of its {row['bound']} roofline; "
+            f"at the roofline, a rank's step would spend {format_ns(gain)} less in it at most"
+        )
+        said.append(Finding(text, gain))
+    return tuple(said)
