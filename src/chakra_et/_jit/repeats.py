@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-__all__ = ["chain", "follow", "lag_runs"]
+__all__ = ["chain", "follow", "longest_run"]
 
 Int = npt.NDArray[np.int64]
 # So many equal codes in a row say that two places correspond again.
@@ -90,29 +90,29 @@ def chain(before: Int) -> Int:
 
 
 @njit(cache=True, nogil=True)
-def lag_runs(codes: Int, lag: int, slack: int) -> tuple[int, int]:
-    """Return where the longest stretch begins and ends in which each code equals that `lag` positions later.
+def longest_run(codes: Int, lag: int, slack: int) -> tuple[int, int]:
+    """Return where the longest stretch begins and ends in which codes equal those `lag` positions later.
 
     Args:
         codes: int64 [N].
         lag: Distance.
-        slack: So many unequal ones in a row don't end a stretch, if as many equal ones follow.
+        slack: So many unequal ones in a row don't end a stretch.
 
     Returns:
-        First position, and the one after the last; the last `lag` positions of it have their counterpart before.
+        First position, and the one after the last that has its counterpart in the stretch.
     """
     best_begin, best_end = 0, 0
-    begin, equal, odd = 0, 0, 0
-    last = -1
+    begin, odd, equal = 0, slack + 1, 0
     for node in range(len(codes) - lag):
-        if codes[node] == codes[node + lag]:
-            if odd > slack or last < 0:
-                begin, equal = node, 0
-            odd = 0
-            equal += 1
-            last = node
-            if last + lag + 1 - begin > best_end - best_begin:
-                best_begin, best_end = begin, last + lag + 1
-        else:
+        if codes[node] != codes[node + lag]:
             odd += 1
+            continue
+        if odd > slack:
+            begin, equal = node, 0
+        odd = 0
+        equal += 1
+        end = node + lag + 1
+        # Mostly equal, or else chance matches would join.
+        if 10 * equal >= 9 * (node + 1 - begin) and end - begin > best_end - best_begin:
+            best_begin, best_end = begin, end
     return best_begin, best_end

@@ -276,7 +276,7 @@ def _looped(marks: pl.DataFrame) -> Steps:
 
 def _covering(marks: pl.DataFrame) -> Steps:
     """Steps from any annotation that repeats and covers most of the annotated time."""
-    span = int(marks["end_ns"].max()) - int(marks["begin_ns"].min())  # type: ignore[arg-type]
+    span = int(marks["end_ns"].max()) - int(marks["begin_ns"].min())
     large = _families(marks).filter(pl.col("covered_ns") >= _MOST_OF_TIME * span)
     if large.is_empty():
         return _steps([], "")
@@ -318,8 +318,8 @@ def _delimited(trace: Trace, marks: pl.DataFrame, pattern: str) -> Steps:
     family = rare["family"][-1 if ends else 0]
     chosen = chosen.filter(pl.col("family") == family)
     host = trace.nodes.filter(pl.col("is_cpu_op") & pl.col("start_ns").is_not_null())
-    first = int(host["start_ns"].min() or 0)  # type: ignore[arg-type]
-    final = int((host["start_ns"] + host["duration_ns"].fill_null(0)).max() or 0)  # type: ignore[arg-type]
+    first = int(host["start_ns"].min() or 0)
+    final = int((host["start_ns"] + host["duration_ns"].fill_null(0)).max() or 0)
     times = chosen["end_ns"].to_list() if ends else chosen["begin_ns"].to_list()
     edges = [min(first, times[0]), *times] if ends else [*times, max(final, times[-1])]
     word = "the end of" if ends else "the start of"

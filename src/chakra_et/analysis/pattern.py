@@ -18,7 +18,7 @@ import polars as pl
 
 from chakra_et._jit.repeats import chain, follow
 
-__all__ = ["Period", "find_period", "repeated_steps"]
+__all__ = ["Period", "codes_of", "find_period", "likely_lags", "repeated_steps"]
 
 Int = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -96,11 +96,11 @@ def find_period(names: pl.Series | Int, *, idle_ns: Int | None = None, match: fl
         >>> period.length, period.count
         (5, 4)
     """
-    codes = _codes(names)
+    codes = codes_of(names)
     if len(codes) < _FEWEST:
         return None
     good: list[_Alignment] = []
-    for lag in _candidates(codes):
+    for lag in likely_lags(codes, int(len(codes) / 2 * 1.02) + 1):
         rough = _align(codes, lag, match)
         if rough is not None:
             exact = _align(codes, rough.lag, match) if rough.lag != lag else rough
@@ -167,7 +167,8 @@ def _steps_only(aligned: _Alignment) -> bool:
     return not len(odd) or int(odd.max()) <= max(2, lag // _ODD)
 
 
-def _codes(names: pl.Series | Int) -> Int:
+def codes_of(names: pl.Series | Int) -> Int:
+    """Return a code for each name, int64 [N], from 0."""
     if isinstance(names, pl.Series) and not names.dtype.is_integer():
         codes: Int = names.fill_null("").cast(pl.Categorical).to_physical().cast(pl.Int64).to_numpy()
         return codes
@@ -175,10 +176,14 @@ def _codes(names: pl.Series | Int) -> Int:
     return np.unique(values, return_inverse=True)[1].astype(np.int64)
 
 
-def _candidates(codes: Int) -> list[int]:
-    """Return lags worth a try, ascending."""
-    count = len(codes)
-    longest = min(int(count / 2 * 1.02) + 1, count - 1)
+def likely_lags(codes: Int, longest: int) -> list[int]:
+    """Return distances at which much of a sequence may equal itself, ascending.
+
+    Args:
+        codes: int64 [N], from 0.
+        longest: The longest distance.
+    """
+    longest = min(longest, len(codes) - 1)
     correlation = _autocorrelation(codes)[: longest + 1]
     correlation[:_SHORTEST] = -np.inf
     # Things added or missing spread a peak over its neighbors.
@@ -223,17 +228,16 @@ def _spacings(codes: Int, longest: int) -> list[int]:
     """Return the distances at which most evenly spaced names recur."""
     order = np.argsort(codes, kind="stable")
     same = codes[order][1:] == codes[order][:-1]
-    gap = np.diff(order)[same]
+    gap, code = np.diff(order)[same], codes[order][1:][same]
     if not len(gap):
         return []
-    stats = pl.DataFrame({"code": codes[order][1:][same], "gap": gap}).group_by("code").agg(
-        middle=pl.col("gap").median().cast(pl.Int64), low=pl.col("gap").min(), high=pl.col("gap").max()
-    )  # fmt: skip
-    even = stats.filter(
-        (pl.col("high") - pl.col("low") <= pl.col("middle") // 10 + 2) & pl.col("middle").is_between(_SHORTEST, longest)
-    )
-    votes = even.group_by("middle").len().sort("len", "middle", descending=[True, False])
-    return votes["middle"].head(_CANDIDATES).to_list()
+    first = np.flatnonzero(np.diff(code, prepend=-1))
+    low, high = np.minimum.reduceat(gap, first), np.maximum.reduceat(gap, first)
+    middle = np.add.reduceat(gap, first) // np.diff(np.append(first, len(gap)))
+    even = (high - low <= middle // 10 + 2) & (middle >= _SHORTEST) & (middle <= longest)
+    spacing, votes = np.unique(middle[even], return_counts=True)
+    most: list[int] = spacing[np.argsort(-votes, kind="stable")][:_CANDIDATES].tolist()
+    return most
 
 
 def _repeats(aligned: _Alignment, idle_ns: Int | None) -> Period | None:
