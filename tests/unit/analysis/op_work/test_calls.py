@@ -113,3 +113,10 @@ def test_callers_in_a_circle_end():
         [(1, "a", 2, COMPUTE, None, None), (2, "b", 1, COMPUTE, None, None), (3, "k", 1, COMPUTE, None, None)]
     )
     assert nearest_modelled(table, pl.Series([2]))["op_row"].to_list() == [None]
+
+
+def test_operators_account_for_themselves_where_asked():
+    linear = (1, "aten::linear", None, COMPUTE, "[[8,32],[16,32]]", MM[1])
+    table = nodes([linear, (2, "aten::mm", 1, COMPUTE, *MM)])
+    assert nearest_modelled(table, pl.Series([1]), itself=True)["op_row"].to_list() == [1]
+    assert nearest_modelled(table, pl.Series([1]))["op_row"].to_list() == [0]
