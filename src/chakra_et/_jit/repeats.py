@@ -12,9 +12,11 @@ from numba import njit
 __all__ = ["chain", "follow", "longest_run"]
 
 Int = npt.NDArray[np.int64]
-# So many equal codes in a row say that two places correspond again.
-_NEAR = 6
-_FAR = 12
+# So many equal codes in a row say that two places correspond again; more if they are further off.
+_NEAR = 4
+_FAR = 16
+_FARTHEST = 4096
+_ENOUGH = 16
 
 
 @njit(cache=True, nogil=True)
@@ -37,7 +39,7 @@ def _resume(codes: Int, i: int, j: int, reach: int, far: int) -> tuple[int, int]
     for total in range(1, 2 * reach + 1):
         for skip in range(max(0, total - reach), min(total, reach) + 1):
             back = total - skip
-            if j + back < i + skip and _agree(codes, i + skip, j + back, _NEAR):
+            if j + back < i + skip and _agree(codes, i + skip, j + back, _NEAR + total // 8):
                 return skip, back
     for skip in range(reach + 1, far):
         if _agree(codes, i + skip, j, _FAR):
@@ -48,11 +50,12 @@ def _resume(codes: Int, i: int, j: int, reach: int, far: int) -> tuple[int, int]
 
 
 @njit(cache=True, nogil=True)
-def follow(codes: Int, lag: int, reach: int, patience: int) -> Int:
-    """Align a sequence with itself one period earlier, where things may be missing or added.
+def follow(codes: Int, begin: int, lag: int, reach: int, patience: int) -> Int:
+    """Align a sequence from some position on with itself one period earlier, where things may be missing or added.
 
     Args:
         codes: int64 [N].
+        begin: First position to look at.
         lag: Period to begin with; it shifts where something was added or is missing.
         reach: So many positions may be added and missing at one place.
         patience: Give up after so many positions without a counterpart.
@@ -62,16 +65,27 @@ def follow(codes: Int, lag: int, reach: int, patience: int) -> Int:
     """
     count = len(codes)
     before = np.full(count, -1, np.int64)
-    i, j, lost = lag, 0, 0
+    i, j, lost, failed = begin, begin - lag, 0, 0
+    # The last position with a counterpart, and that: what was skipped since may fit from its end.
+    last, theirs = i - 1, j - 1
     while i < count and lost <= patience:
         if codes[i] == codes[j]:
+            step = 1
+            while i - step > last and j - step > theirs and codes[i - step] == codes[j - step]:
+                before[i - step] = j - step
+                step += 1
             before[i] = j
+            last, theirs = i, j
             i += 1
             j += 1
             continue
-        skip, back = _resume(codes, i, j, reach, 2 * lag)
+        skip, back = _resume(codes, i, j, reach, min(2 * lag, _FARTHEST))
         if skip < 0:
             skip, back = _NEAR, _NEAR
+            failed += 1
+            # Nothing fits here, so the rest isn't looked at.
+            if failed > _ENOUGH and failed * _NEAR * 4 > i - begin:
+                break
         lost += max(skip, back)
         i += skip
         j += back

@@ -25,7 +25,10 @@ Float = npt.NDArray[np.float64]
 
 _MATCH = 0.95
 _COMPLETE = 0.9
+_LONGEST = 1.5
 _ALIKE = 0.0015
+_NOISE = 0.2
+_SAME = 1.05
 _EDGE = 4
 _FOREIGN = 200
 _ODD = 10
@@ -33,6 +36,7 @@ _MAIN_SHARE = 0.3
 _REACH = 48
 _PROJECTIONS = 3
 _CANDIDATES = 8
+_FIRST = (0.98, 0.92, 0.8)
 _SHORTEST = 4
 _FEWEST = 20
 
@@ -107,10 +111,12 @@ def find_period(names: pl.Series | Int, *, idle_ns: Int | None = None, match: fl
             good += [aligned for aligned in (rough, exact) if aligned is not None and aligned.share >= match]
     if not good:
         return None
-    best = max(aligned.share for aligned in good)
-    equal = (aligned for aligned in good if aligned.share >= best - _ALIKE)
-    shortest = min(equal, key=lambda aligned: (aligned.lag, aligned.shifted, -aligned.share))
-    return _repeats(shortest, idle_ns) if _steps_only(shortest) else None
+    best = max(aligned.settled for aligned in good)
+    equal = [aligned for aligned in good if aligned.settled >= best - _ALIKE - _NOISE * (1 - best)]
+    shortest = min(aligned.lag for aligned in equal)
+    # Where things are missing or added, several distances stand for one period: the one that fits best counts.
+    chosen = max((a for a in equal if a.lag <= _SAME * shortest), key=lambda a: (a.matched, -a.shifted, -a.lag))
+    return _repeats(chosen, idle_ns) if _steps_only(chosen) else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +128,8 @@ class _Alignment:
         used: bool [N]: a counterpart one period earlier or later is there.
         lag: Median distance.
         share: Share of the positions with a counterpart.
+        settled: The same without the first tenth, where a run may do things once.
+        matched: Share of those from the second repeat on that have one a period earlier.
         shifted: At how many positions the distance is another one.
     """
 
@@ -129,13 +137,15 @@ class _Alignment:
     used: npt.NDArray[np.bool_]
     lag: int
     share: float
+    settled: float
+    matched: float
     shifted: int
 
 
 def _align(codes: Int, lag: int, match: float) -> _Alignment | None:
     """Follow the sequence one period back; None if so little of it has a counterpart that it was given up."""
     count = len(codes)
-    before = follow(codes, lag, _REACH, int((1 - match) * count) + 2 * _SHORTEST)
+    before = _followed(codes, lag, int(2 * (1 - match) * count) + 2 * _SHORTEST)
     used = before >= 0
     places = np.flatnonzero(used)
     if len(places) < count // 4:
@@ -144,7 +154,29 @@ def _align(codes: Int, lag: int, match: float) -> _Alignment | None:
     # Where things are missing or added the distance shifts: the median is the period, whatever it began with.
     distance = places - before[places]
     middle = int(np.median(distance))
-    return _Alignment(before, used, middle, float(used.mean()), int((distance != middle).sum()))
+    matched = min(len(places) / max(count - middle, 1), 1.0)
+    settled = float(used[count // 10 :].mean())
+    return _Alignment(before, used, middle, float(used.mean()), settled, matched, int((distance != middle).sum()))
+
+
+def _followed(codes: Int, lag: int, patience: int) -> Int:
+    """Return each position's counterpart one period earlier, int64 [N], from where the period holds longest both ways.
+
+    The first repeat may differ from all others; what is odd in one is missed twice: back from it, and back at it.
+    """
+    count = len(codes)
+    unequal = np.flatnonzero(codes[lag:] != codes[:-lag])
+    edges = np.concatenate(([-1], unequal, [count - lag]))
+    longest = int(np.diff(edges).argmax())
+    begin = int(edges[longest]) + 1 + lag
+    before = follow(codes, begin, lag, _REACH, patience)
+    if begin > lag:
+        back = follow(codes[::-1].copy(), count - begin + lag, lag, _REACH, patience)
+        places = np.flatnonzero(back >= 0)
+        before[count - 1 - back[places]] = count - 1 - places
+    # At the ends, some name may recur at once.
+    before[np.arange(count) - before < lag // 2] = -1
+    return before
 
 
 def _steps_only(aligned: _Alignment) -> bool:
@@ -211,9 +243,11 @@ def _autocorrelation(codes: Int) -> Float:
 
 
 def _peaks(values: Float) -> list[int]:
-    """Return the highest lags, each with its neighbors left out."""
+    """Return the highest lags, each with its neighbors left out, and the first ones of about their height."""
     left = values.copy()
-    found: list[int] = []
+    top = float(left.max())
+    # The period's multiples are about as high as itself: the first of the highest ones is it.
+    found = [int((left >= share * top).argmax()) for share in _FIRST if top > 0]
     for _ in range(_CANDIDATES):
         lag = int(left.argmax())
         if not left[lag] > 0:
@@ -245,8 +279,9 @@ def _repeats(aligned: _Alignment, idle_ns: Int | None) -> Period | None:
     count, lag = len(aligned.before), aligned.lag
     first = chain(aligned.before)
     members = np.bincount(first, minlength=count)
-    full = members >= max(round(count / lag) - 1, 2)
-    full &= members >= min(count // lag, int(members.max()))
+    full = members >= max(2, min(count // lag, int(members.max())))
+    if not full.any():
+        return None
     phase = int(np.flatnonzero(full)[0])
     # A profile of whole steps begins with one, though a step may wait longer inside than at its start.
     if idle_ns is not None and (phase > lag // _FOREIGN or not _multiple(count, lag)):
@@ -255,14 +290,21 @@ def _repeats(aligned: _Alignment, idle_ns: Int | None) -> Period | None:
         total = np.bincount(first, np.asarray(idle_ns, np.float64) * known, count)
         mean = np.where(full, total / np.maximum(np.bincount(first, known, count), 1), -1.0)
         phase = int(mean.argmax())
-    starts = np.flatnonzero(first == phase)
+    return _cut(np.flatnonzero(first == phase), count, aligned.share)
+
+
+def _cut(starts: Int, count: int, share: float) -> Period | None:
+    """Return the repeats that begin at `starts` [R] of one chain; None if they don't go through the whole sequence."""
     length = int(np.median(np.diff(starts)))
     end = count if count - starts[-1] >= _COMPLETE * length else int(starts[-1])
     starts = starts if end == count else starts[:-1]
     if starts[0] >= _COMPLETE * length:
         starts = np.concatenate(([0], starts))
-    coverage = (end - int(starts[0])) / count
-    return Period(length, starts.astype(np.int64), end, aligned.share, coverage) if len(starts) > 1 else None
+    sizes = np.diff(np.append(starts, end))
+    # The first may build an optimizer's state; else a chain that breaks off, or jumps, is none of steps.
+    if len(starts) < 2 or (sizes[1:] > _LONGEST * length).any() or sizes[0] > 2 * length:
+        return None
+    return Period(length, starts.astype(np.int64), end, share, (end - int(starts[0])) / count)
 
 
 def _multiple(count: int, lag: int) -> bool:
