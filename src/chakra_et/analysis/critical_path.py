@@ -148,7 +148,7 @@ def combine(parts: Mapping[int, Skeleton], job: Job) -> CriticalPath:
     error, notes = _notes(joint, ranks)
     rank = path.filter(pl.col("rank").is_not_null())["rank"]
     return CriticalPath(
-        name="critical_path",
+        name="critical-path",
         parameters=job.options.as_dict(),
         table=table,
         coverage=job.coverage,
@@ -324,11 +324,10 @@ def _notes(joint: Joint, parts: Sequence[Skeleton]) -> tuple[int | None, list[st
         notes.append(f"scheduled from dependencies and durations alone, all {nodes:,} nodes start as recorded")
     dangling = sum(part.dangling for part in parts)
     if dangling:
-        notes.append(f"{format_number_of(dangling, 'dependency')} on nodes that aren't there: left out")
+        notes.append(f"{format_number_of(dangling, 'edge')} from nodes that aren't there: left out")
     if joint.cut_edges:
-        notes.append(
-            f"dependencies form cycles: {joint.cut_edges:,} that close one are left out; repair the trace first"
-        )
+        cut = format_number_of(joint.cut_edges, "edge")
+        notes.append(f"the graph has cycles: {cut} that would close them left out; repair the trace first")
     if joint.unknown:
         notes.append(f"{format_number_of(joint.unknown, 'communication')} with unknown partners: they wait for nobody")
     if joint.lacking:

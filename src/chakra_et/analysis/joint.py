@@ -41,7 +41,7 @@ class Joint:
         duration_ns: int64 [T].
         end_ns: int64 [T]: ends with these durations.
         sinks: int64: nodes whose last end is the end of all.
-        start_of: int32 [N]: the node that is the start of a node; -1 where it has none.
+        halved: int64: nodes whose starts are nodes of their own, ascending; those follow the ranks' nodes in order.
         shift_ns: int64 [R]: from a rank's own time to the common one.
         origin_ns: Where the common time begins, on the lowest rank's clock.
         cut_edges: Number of edges left out since they closed cycles.
@@ -57,7 +57,7 @@ class Joint:
     duration_ns: Int
     end_ns: Int
     sinks: Int
-    start_of: Word
+    halved: Int
     shift_ns: Int
     origin_ns: int
     cut_edges: int
@@ -91,8 +91,9 @@ class Joint:
         """Return when the nodes of the rank at `place` start."""
         low, high = self.offsets[place : place + 2].tolist()
         start: Int = self.end_ns[low:high] - self.duration_ns[low:high]
-        own = self.start_of[low:high]
-        return np.where(own >= 0, self.end_ns[own], start)
+        first, last = np.searchsorted(self.halved, (low, high)).tolist()
+        start[self.halved[first:last] - low] = self.end_ns[self.offsets[-1] + first : self.offsets[-1] + last]
+        return start
 
 
 def join(parts: Sequence[Skeleton], groups: Iterable[ProcessGroup]) -> Joint:
@@ -106,12 +107,8 @@ def join(parts: Sequence[Skeleton], groups: Iterable[ProcessGroup]) -> Joint:
     table = pl.concat([part.comms for part in parts]).filter(partners_known())
     table = meet(table, groups)
     shift, origin = _shifts(parts, table)
-    indptr = np.concatenate(
-        [[0], *(part.indptr[1:] + begin for part, begin in zip(parts, _begins([p.preds for p in parts]), strict=True))]
-    ).astype(np.int32)
-    preds = np.concatenate([part.preds + np.int32(begin) for part, begin in zip(parts, offsets, strict=False)])
     seats = _Seats(parts, table, offsets, shift)
-    joined, edges = join_graphs(indptr, preds, seats.begin, seats.meeting, seats.indptr, seats.arrivals, seats.fixed)
+    joined, edges = join_graphs(*_all_lists(parts, offsets), *seats.lists())
     order, cut = topological_order(joined, edges)
     duration = np.zeros(len(order), np.int64)
     for part, low, first in zip(parts, offsets, shift, strict=False):
@@ -131,7 +128,7 @@ def join(parts: Sequence[Skeleton], groups: Iterable[ProcessGroup]) -> Joint:
         duration_ns=duration,
         end_ns=end,
         sinks=_sinks(parts, offsets),
-        start_of=np.where(seats.begin >= 0, seats.begin + np.int32(offsets[-1]), np.int32(-1)),
+        halved=seats.halved,
         shift_ns=shift,
         origin_ns=origin,
         cut_edges=int(cut),
@@ -140,9 +137,14 @@ def join(parts: Sequence[Skeleton], groups: Iterable[ProcessGroup]) -> Joint:
     )
 
 
-def _begins(lists: Sequence[npt.NDArray[np.generic]]) -> list[int]:
-    """Return where each of several arrays begins in all of them together."""
-    return [0, *np.cumsum([len(one) for one in lists]).tolist()[:-1]]
+def _all_lists(parts: Sequence[Skeleton], offsets: Int) -> tuple[Word, Word]:
+    """Return the predecessor lists of all ranks, int32 [N + 1] and [E]."""
+    indptr, edges = np.zeros(int(offsets[-1]) + 1, np.int32), 0
+    for part, low in zip(parts, offsets.tolist(), strict=False):
+        indptr[low + 1 : low + 1 + len(part)] = part.indptr[1:] + np.int32(edges)
+        edges += len(part.preds)
+    preds = [part.preds + np.int32(low) for part, low in zip(parts, offsets.tolist(), strict=False)]
+    return indptr, np.concatenate(preds)
 
 
 def _sinks(parts: Sequence[Skeleton], offsets: Int) -> Int:
@@ -169,8 +171,7 @@ class _Seats:
     """What meetings add to the graph.
 
     Attributes:
-        begin: int32 [N]: number of a node's start; -1 for none.
-        meeting: int32 [N]: the meeting that a node waits for; -1 for none.
+        halved: int64: nodes whose starts are nodes of their own.
         indptr: int32 [M + 1] and ``arrivals``: int32: nodes that meetings wait for.
         fixed: int32 [F] and ``fixed_ns``: int64 [F]: meetings that wait for a moment, ascending.
         nodes: int64 and ``own_ns``: int64: communications that meet, and their time after the meeting.
@@ -219,18 +220,20 @@ class _Seats:
         """Number the starts, and hand out the seats."""
         waits = inside & exchange.waits
         comes = exchange.arrives & moves
-        split_up = np.zeros(count, np.bool_)
-        split_up[nodes[waits]] = True
-        split_up[ready[comes]] = True
-        self.begin = np.full(count, -1, np.int32)
-        self.begin[split_up] = np.arange(split_up.sum(), dtype=np.int32)
-        self.meeting = np.full(count, -1, np.int32)
-        self.meeting[nodes[waits]] = rooms[waits]
+        self.halved = np.union1d(nodes[waits], ready[comes])
+        self._count, self._waiting, self._rooms = count, nodes[waits], rooms[waits]
         order = np.argsort(rooms[comes], kind="stable")
         self.arrivals = ready[comes][order].astype(np.int32)
         self.indptr = np.zeros(meetings + 1, np.int32)
         np.cumsum(np.bincount(rooms[comes], minlength=meetings), out=self.indptr[1:])
         self.nodes, self.own_ns = nodes[inside], exchange.own_ns[inside]
+
+    def lists(self) -> tuple[Word, Word, Word, Word, Word]:
+        """Return the last arguments of `join_graphs`."""
+        begin, meeting = np.full(self._count, -1, np.int32), np.full(self._count, -1, np.int32)
+        begin[self.halved] = np.arange(len(self.halved), dtype=np.int32)
+        meeting[self._waiting] = self._rooms
+        return begin, meeting, self.indptr, self.arrivals, self.fixed
 
 
 def _none() -> Int:

@@ -109,10 +109,11 @@ def make_skeleton(view: RankView) -> Skeleton:
     names, of_name, of_op = _names(view)
     groups, of_group = _groups(view, comms)
     chosen = [window.iteration for window in view.windows if window.iteration is not None]
+    places = [place for place, window in enumerate(view.all_windows) if window in view.windows]
     return Skeleton(
         rank=view.rank,
         iterations=tuple(chosen),
-        apart=any(one.end_ns < two.begin_ns for one, two in zip(view.windows, view.windows[1:], strict=False)),
+        apart=len(places) > 0 and places[-1] - places[0] >= len(places),
         begin_ns=begin,
         end_ns=end,
         indptr=indptr,

@@ -10,15 +10,20 @@ Shape letters: R ranks, C communication nodes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
+from chakra_et._jit.clock_bounds import NO_BOUND_NS, clock_bounds
 from chakra_et.ir.enums import CommType, NodeType
 
 __all__ = ["estimate_offsets", "offset_bounds"]
 
 _FROM_ROOT = [int(kind) for kind in (CommType.BROADCAST, CommType.SCATTER)]
 _TO_ROOT = [int(kind) for kind in (CommType.REDUCE, CommType.GATHER)]
-_FAR_NS = 1 << 62
+Int = npt.NDArray[np.int64]
 
 
 _SCHEMA = {"rank": pl.Int64, "reference": pl.Int64, "offset_ns": pl.Int64, "low_ns": pl.Int64, "high_ns": pl.Int64,
@@ -51,73 +56,76 @@ def offset_bounds(table: pl.DataFrame) -> pl.DataFrame:
         that of the reference is right; null where nothing bounds it; the low one is above the high one where clocks
         drift or records are inexact), ``meetings`` (how many communications told).
     """
-    timed = table.filter(pl.col("start_ns").is_not_null()).select(
-        "rank",
-        "meeting",
-        "type",
-        "comm_type",
-        root="comm_root",
-        ready="ready_ns",
-        end=pl.col("start_ns") + pl.col("duration_ns"),
+    ranks = table["rank"].unique().sort().to_numpy()
+    told = _told(table)
+    place = np.searchsorted(ranks, told["rank"].to_numpy())
+    end = told["end"].to_numpy()
+    meeting = told["meeting"].to_numpy()
+    seats = np.append(np.flatnonzero(np.diff(meeting, prepend=-1)), len(meeting)).astype(np.int64)
+    low, high, count = clock_bounds(
+        seats, place, told["ready"].to_numpy(), end, told["gives"].to_numpy(), told["takes"].to_numpy(), len(ranks)
     )
-    ranks = sorted(table["rank"].unique().to_list())
-    found: dict[int, tuple[int, int | None, int, int | None, int | None, int]] = {
-        rank: (rank, None, 0, None, None, 0) for rank in ranks
-    }
-    bounds = _bounds(timed)
-    known = ranks[:1]
-    left = set(ranks[1:])
-    while left:
-        # Take the rank that met the known ones most often; compare it with the one of them it met most.
-        best = max(
-            ((bounds[a, b][3], a, b) for a in known for b in left if (a, b) in bounds),
-            default=None,
-            key=lambda met: met[0],
-        )
-        if best is None:
-            break
-        _, near, rank = best
-        low, high, middle, count = bounds[near, rank]
-        difference = 0 if low <= 0 <= high else min(max(middle, low), high) if low <= high else middle
+    found: list[tuple[int, int | None, int, int | None, int | None, int]] = [
+        (int(rank), None, 0, None, None, 0) for rank in ranks
+    ]
+    for near, one in _nearest(count):
+        below, above = int(low[near, one]), int(high[near, one])
+        difference = 0
+        if not below <= 0 <= above:
+            middle = _middle(told.filter(pl.col("rank").is_in(ranks[[near, one]])), ranks[near], ranks[one])
+            difference = min(max(middle, below), above) if below <= above else middle
         base = found[near][2]
-        below, above = (None if abs(bound) == _FAR_NS else base + bound for bound in (low, high))
-        found[rank] = (rank, near, base + difference, below, above, count)
-        known.append(rank)
-        left.discard(rank)
-    return pl.DataFrame(list(found.values()), schema=_SCHEMA, orient="row")
+        least, most = (None if abs(bound) == NO_BOUND_NS else base + bound for bound in (below, above))
+        found[one] = (int(ranks[one]), int(ranks[near]), base + difference, least, most, int(count[near, one]))
+    return pl.DataFrame(found, schema=_SCHEMA, orient="row")
 
 
-def _bounds(timed: pl.DataFrame) -> dict[tuple[int, int], tuple[int, int, int, int]]:
-    """Return for each pair (a, b): bounds of o_b - o_a, median difference of ends, number of meetings."""
-    pairs = timed.join(timed, on="meeting", suffix="_b").filter(pl.col("rank") != pl.col("rank_b"))
-    needs, needed = _needs("rank", "type", "type_b"), _needs("rank_b", "type_b", "type")
-    found = (
-        pairs.with_columns(
-            low=pl.when(needs).then(pl.col("ready") - pl.col("end_b")),
-            high=pl.when(needed).then(pl.col("end") - pl.col("ready_b")),
-        )
-        .filter(pl.col("low").is_not_null() | pl.col("high").is_not_null())
-        .group_by("rank", "rank_b")
-        .agg(
-            low=pl.col("low").max().fill_null(-_FAR_NS),
-            high=pl.col("high").min().fill_null(_FAR_NS),
-            middle=(pl.col("end") - pl.col("end_b")).median().cast(pl.Int64),
-            count=pl.len(),
-        )
-    )
-    return {(a, b): (low, high, middle, count) for a, b, low, high, middle, count in found.iter_rows()}
-
-
-def _needs(rank: str, own: str, other: str) -> pl.Expr:
-    """Return whether the other side of a pair needs this one; which root it needs is the same on both sides."""
-    root = pl.col("root")
-    partner = "rank_b" if rank == "rank" else "rank"
+def _told(table: pl.DataFrame) -> pl.DataFrame:
+    """Return the timed communications, those of one meeting together, and whether others need them or they others."""
+    sent = pl.col("type") != int(NodeType.COMM_COLL_NODE)
+    is_root = (pl.col("rank") == pl.col("comm_root")).fill_null(False)
+    from_root, to_root = (pl.col("comm_type").is_in(kinds).fill_null(False) for kinds in (_FROM_ROOT, _TO_ROOT))
     return (
-        pl.when(pl.col("type") != int(NodeType.COMM_COLL_NODE))
-        .then((pl.col(own) == int(NodeType.COMM_SEND_NODE)) & (pl.col(other) == int(NodeType.COMM_RECV_NODE)))
-        .when(pl.col("comm_type").is_in(_FROM_ROOT))
-        .then((pl.col(rank) == root).fill_null(False))
-        .when(pl.col("comm_type").is_in(_TO_ROOT))
-        .then((pl.col(partner) == root).fill_null(False))
-        .otherwise(True)
+        table.filter(pl.col("start_ns").is_not_null())
+        .select(
+            "rank",
+            pl.col("meeting").cast(pl.Int64),
+            ready=pl.col("ready_ns"),
+            end=pl.col("start_ns") + pl.col("duration_ns"),
+            gives=pl.when(sent).then(pl.col("type") == int(NodeType.COMM_SEND_NODE)).otherwise(~from_root | is_root),
+            takes=pl.when(sent).then(pl.col("type") == int(NodeType.COMM_RECV_NODE)).otherwise(~to_root | is_root),
+        )
+        .drop_nulls("end")
+        .sort("meeting", maintain_order=True)
     )
+
+
+def _nearest(count: Int) -> Iterator[tuple[int, int]]:
+    """Say with which known rank to compare each rank, in an order in which that one is known; some with nobody.
+
+    Args:
+        count: int64 [R, R]: how many communications tell something about two ranks.
+    """
+    # The rank that met a known one most often comes next; it is compared with the one that it met most.
+    most, near = np.zeros(len(count), np.int64), np.zeros(len(count), np.int64)
+    left = np.ones(len(count), np.bool_)
+    turn = np.zeros(len(count), np.int64)
+    latest = 0
+    for number in range(1, len(count)):
+        left[latest] = False
+        better = left & (count[latest] > most)
+        most[better], near[better] = count[latest][better], latest
+        turn[latest] = number
+        if not (left & (most > 0)).any():
+            return
+        best = np.flatnonzero(left & (most == most[left].max()))
+        latest = int(best[np.argmin(turn[near[best]])])
+        yield int(near[latest]), latest
+
+
+def _middle(told: pl.DataFrame, near: int, rank: int) -> int:
+    """Return the median difference of two ranks' ends, ns."""
+    one, two = (told.filter(pl.col("rank") == number) for number in (near, rank))
+    pairs = one.join(two, on="meeting", suffix="_b")
+    known = (pl.col("gives") & pl.col("takes_b")) | (pl.col("gives_b") & pl.col("takes"))
+    return int(pairs.filter(known).select((pl.col("end") - pl.col("end_b")).median()).item())
