@@ -72,7 +72,7 @@ def find_activities(trace: Trace, start: Int, classes: KernelClasses) -> pl.Data
     Returns:
         Columns ``row`` (position of the node), ``name``, ``start_ns``, ``end_ns``, ``device``, ``stream`` (thread, on
         a rank without a device), ``category`` (one of `CATEGORIES`), ``kind`` (class of the kernel), ``bytes`` (of a
-        copy or a communication), ``linked`` (the launcher is known).
+        copy or a communication).
     """
     device, real = on_device(trace), real_nodes(trace)
     chosen = real & device
@@ -107,7 +107,6 @@ def find_activities(trace: Trace, start: Int, classes: KernelClasses) -> pl.Data
         communicates=communicates,
         moves=moves,
         sets=(copy == "memset").fill_null(False),
-        linked=_column(trace, nodes, "parent").is_not_null() | (nodes["ctrl_deps"].list.len() > 0) | hosted,
     ).select(
         *table.columns,
         pl.when("moves").then(pl.lit(_MEMORY)).when("communicates").then(pl.lit(_COMMUNICATION))
@@ -115,7 +114,6 @@ def find_activities(trace: Trace, start: Int, classes: KernelClasses) -> pl.Data
         pl.when("sets").then(pl.lit("memset")).when("moves").then(pl.lit("copy"))
         .when("communicates").then(pl.lit(_COMMUNICATION)).otherwise("kind").alias("kind"),
         pl.when("communicates").then(bytes_moved).otherwise("touched").alias("bytes"),
-        "linked",
     )  # fmt: skip
 
 

@@ -29,7 +29,7 @@ from chakra_et.analysis.view import RankView
 from chakra_et.ir import NodeType
 from chakra_et.units import format_ns, format_share
 
-__all__ = ["IDLE", "Breakdown", "breakdown", "combine", "measure"]
+__all__ = ["IDLE", "Breakdown", "breakdown", "combine", "measure", "node_causes"]
 
 Int = npt.NDArray[np.int64]
 
@@ -161,7 +161,7 @@ def _causes(view: RankView, idle: Int) -> Int:
     rows = view.activities["row"].to_numpy()
     first = np.where(idle[:, 2] >= 0, rows[idle[:, 2]], -1)
     graph = view.graph
-    cause, lane = _node_causes(view)
+    cause, lane = node_causes(view)
     start = view.start_ns
     found = idle_causes(
         idle[:, :2].copy(), first, graph.indptr, graph.preds, start, start + view.duration_ns, cause, lane
@@ -170,7 +170,7 @@ def _causes(view: RankView, idle: Int) -> Int:
     return total
 
 
-def _node_causes(view: RankView) -> tuple[npt.NDArray[np.int8], Int]:
+def node_causes(view: RankView) -> tuple[npt.NDArray[np.int8], Int]:
     """Return what waiting for a node counts as, int8 [N], and the stream of the device's nodes, int64 [N]."""
     nodes = view.nodes
     host = nodes["is_cpu_op"].fill_null(False).to_numpy()

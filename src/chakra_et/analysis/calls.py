@@ -15,7 +15,7 @@ from chakra_et.ir import Trace
 __all__ = ["calls_of"]
 
 Int = npt.NDArray[np.int64]
-_WORK = ("flop_count", "read_bytes", "write_bytes", "work_dtype", "work_model")
+_WORK = ("flop_count", "read_bytes", "write_bytes", "work_dtype", "work_model", "work_is_exact")
 
 
 def calls_of(trace: Trace, rows: Int, operators: Int) -> pl.DataFrame:
@@ -29,8 +29,8 @@ def calls_of(trace: Trace, rows: Int, operators: Int) -> pl.DataFrame:
     Returns:
         ``op_row``, ``op`` (name of that operator), ``module``; ``call_row`` (the operator whose arguments say what the
         activity did: the nearest caller with a FLOP or byte model, else the operator itself), ``shapes`` and ``types``
-        of its inputs, and of the call ``flop_count``, ``read_bytes``, ``write_bytes``, ``work_dtype``, ``work_model``;
-        null where it isn't known.
+        of its inputs, and of the call ``flop_count``, ``read_bytes``, ``write_bytes``, ``work_dtype``, ``work_model``,
+        ``work_is_exact``; null where it isn't known.
     """
     nodes = trace.nodes
     own = _positions(operators)

@@ -12,7 +12,7 @@ import polars as pl
 
 from chakra_et.analysis.result import Plot
 
-__all__ = ["COLORS", "KIND_COLORS", "bars", "layout", "stacked_bars", "time_unit"]
+__all__ = ["COLORS", "HEAT", "KIND_COLORS", "bars", "layout", "stacked_bars", "time_unit"]
 
 COLORS: Mapping[str, str] = {
     "compute": "#0072B2",
@@ -29,6 +29,8 @@ COLORS: Mapping[str, str] = {
     "host": "#999999",
     "other": "#999999",
 }
+# From nothing (white) to much.
+HEAT: tuple[tuple[float, str], ...] = ((0.0, "#ffffff"), (0.1, "#fde3c8"), (0.4, "#f4a261"), (1.0, "#9c2a00"))
 KIND_COLORS: tuple[str, ...] = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7A4EAB", "#8C6D31", "#999999",
 )  # fmt: skip
@@ -89,7 +91,7 @@ def stacked_bars(
                 "hovertemplate": f"%{{y}}<br>{part}: %{{x:.4g}} {unit} (%{{customdata:.1%}})<extra></extra>",
             }
         )  # fmt: skip
-    shape = layout(x=f"{title}, {unit}", barmode="stack", bargap=0.25)
+    shape = layout(x=f"{title}, {unit}", barmode="stack", bargap=0.25, showlegend=True)
     shape["yaxis"] |= {"autorange": "reversed", "type": "category"}
     return Plot(tuple(data), shape)
 

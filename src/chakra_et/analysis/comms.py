@@ -62,9 +62,11 @@ class Comms(Result):
         keys = [key for key in ("pg_name", "axis", "comm_type", "size_class_bytes") if key in table.columns]
         names = []
         for row in table.select(keys).iter_rows(named=True):
-            size = row.pop("size_class_bytes", None)
-            words = [str(value) for value in row.values() if value is not None]
-            names.append(" ".join([*words, *([f">= {format_bytes(size)}"] if size else [])]))
+            words = [row.get("comm_type") or "communications"]
+            words += [f"of group {row['pg_name']}"] if row.get("pg_name") is not None else []
+            words += [f"({row['axis']})"] if row.get("axis") is not None else []
+            words += [f"{format_bytes(row['size_class_bytes'])}+"] if row.get("size_class_bytes") else []
+            names.append(" ".join(words))
         values = [value / 1e9 for value in table["bus_bytes_per_s"]]
         return bars(names, values, x="bus bandwidth, GB/s", color=COLORS["communication"], hover="%{y}: %{x:.4g} GB/s")
 

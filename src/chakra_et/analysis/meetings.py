@@ -13,10 +13,13 @@ import polars as pl
 from chakra_et.analysis.axes import axis_of, bus_factor, full_bytes, scope_of
 from chakra_et.analysis.run import Job
 from chakra_et.analysis.view import RankView
+from chakra_et.ir.clocks import offset_bounds
 from chakra_et.ir.communications import meet
 
-__all__ = ["joined", "measure_communications", "meetings_of", "size_class"]
+__all__ = ["clocks_of", "joined", "measure_communications", "meetings_of", "size_class"]
 
+# A clock's offset needs no more meetings than this; comparing all pairs of ranks in all of them takes long.
+_PAIRS = 4_000_000
 _KEEP = (
     "rank", "type", "kind", "start_ns", "end_ns", "ready_ns", "duration_ns", "pg_name", "comm_seq", "comm_type",
     "comm_size", "comm_dtype", "comm_src", "comm_dst", "comm_tag", "comm_root", "wait_ns", "transfer_ns",
@@ -68,6 +71,17 @@ def joined(parts: Mapping[int, pl.DataFrame], job: Job) -> pl.DataFrame:
         iteration=pl.col("iteration").min().over("meeting"),
         chosen=pl.col("window").is_not_null().any().over("meeting"),
     )
+
+
+def clocks_of(table: pl.DataFrame) -> pl.DataFrame:
+    """Return what is added to each rank's clock, and within which bounds, as `offset_bounds` tells.
+
+    Args:
+        table: From `joined`.
+    """
+    pairs = table.group_by("meeting").len().select((pl.col("len").cast(pl.Int64) ** 2).sum()).item() or 0
+    every = -(-pairs // _PAIRS)
+    return offset_bounds(table if every <= 1 else table.filter(pl.col("meeting") % every == 0))
 
 
 def meetings_of(table: pl.DataFrame, job: Job) -> pl.DataFrame:

@@ -26,6 +26,7 @@ _KEYS = ("rank", "iteration", "op", "shapes", "types", "module", "kind")
 _DEFAULT = ("op", "shapes", "types", "kind")
 _WORK = ("flop_count", "read_bytes", "write_bytes")
 _MOST = 400
+_LEAST_SHARE = 1e-5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +40,8 @@ class Ops(Result):
     * ``count``: calls, ``kernels``: activities that they launched; ``total_ns``: their durations, added up;
       ``share`` of all rows' total; ``mean_ns``, ``p50_ns``, ``p90_ns`` of a call.
     * ``flop_count``, ``read_bytes``, ``write_bytes``: of all calls, by the model that ``model`` names; null without
-      one. Bytes are the least that must move (inputs once, outputs once).
+      one. Bytes are the least that must move (inputs once, outputs once). ``exact``: False where the model had to
+      assume something that wasn't recorded; then it is mostly a lower bound.
     * ``flop_per_s``, ``bytes_per_s``: by the device time of those calls; ``flop_per_byte``.
     * ``dtype``: element type of the arithmetic, as the kernel's name tells it, else the inputs.
     * with a system: ``bound`` (compute or memory: which takes longer at the peaks), ``peak_share``: time at the
@@ -60,6 +62,7 @@ class Ops(Result):
     def plot(self) -> Plot:
         """Return the roofline: FLOP/s over FLOP/byte, a point a row, as large as its time."""
         table = self.table.filter((pl.col("flop_per_s") > 0) & (pl.col("flop_per_byte") > 0)).head(_MOST)
+        table = table.filter(pl.col("share") > _LEAST_SHARE)
         data: list[dict[str, Any]] = []
         for place, kind in enumerate(table["kind"].unique(maintain_order=True) if "kind" in table.columns else [None]):
             own = table.filter(pl.col("kind") == kind) if kind is not None else table
@@ -85,7 +88,8 @@ class Ops(Result):
         data += self._roofs(table)
         shape = layout(x="FLOP per byte", y="TFLOP/s")
         shape["xaxis"] |= {"type": "log"}
-        shape["yaxis"] |= {"type": "log"}
+        shape["yaxis"] |= {"type": "log", "exponentformat": "power", "dtick": 1}
+        shape["xaxis"] |= {"exponentformat": "power", "dtick": 1}
         return Plot(tuple(data), shape)
 
     def _roofs(self, table: pl.DataFrame) -> list[dict[str, Any]]:
@@ -148,7 +152,9 @@ def measure(view: RankView) -> Part:
         .group_by("own", "window", maintain_order=True)
         .agg(
             pl.col("kind", "kernel_dtype").get(longest),
-            pl.col("op", "shapes", "types", "module", "work_dtype", "work_model", "call_row", *_WORK).first(),
+            pl.col(
+                "op", "shapes", "types", "module", "work_dtype", "work_model", "work_is_exact", "call_row", *_WORK
+            ).first(),
             pl.len().cast(pl.Int64).alias("kernels"),
             pl.col("duration_ns").sum(),
         )
@@ -163,7 +169,7 @@ def measure(view: RankView) -> Part:
         rank=pl.lit(view.rank, pl.Int64),
         iteration=view.iterations.gather(calls["window"]),
     )
-    line = list(dict.fromkeys((*keys, "dtype", "work_model", "modelled")))
+    line = list(dict.fromkeys((*keys, "dtype", "work_model", "work_is_exact", "modelled")))
     grouped = calls.group_by(line, maintain_order=True).agg("duration_ns", pl.col("kernels", *_WORK).sum())
     return Part(grouped, _steps(view, calls))
 
@@ -201,12 +207,13 @@ def combine(parts: Mapping[int, Part], job: Job) -> Ops:
         any_model=pl.col("modelled").any(),
         model=pl.col("work_model").drop_nulls().first(),
         dtype=pl.col("dtype").drop_nulls().first(),
+        exact=pl.col("work_is_exact").drop_nulls().all(),
         **{name: pl.col(name).sum() for name in _WORK},
     )
     known, busy = pl.col("any_model"), pl.col("modelled_ns") > 0
     moved = pl.col("read_bytes") + pl.col("write_bytes")
     rows = rows.with_columns(
-        *(pl.when(known).then(name).alias(name) for name in _WORK),
+        *(pl.when(known).then(name).alias(name) for name in (*_WORK, "exact")),
         share=pl.col("total_ns") / whole if whole else pl.lit(None, pl.Float64),
     ).with_columns(
         flop_per_s=pl.when(known & busy).then(pl.col("flop_count") * 1e9 / pl.col("modelled_ns")),
@@ -217,7 +224,7 @@ def combine(parts: Mapping[int, Part], job: Job) -> Ops:
     rows = rows.sort("total_ns", *keys, descending=[True, *(False for _ in keys)])
     columns = (
         "count", "kernels", "total_ns", "share", "mean_ns", "p50_ns", "p90_ns", *_WORK, "flop_per_s", "bytes_per_s",
-        "flop_per_byte", "dtype", "model", "bound", "peak_share",
+        "flop_per_byte", "dtype", "model", "exact", "bound", "peak_share",
     )  # fmt: skip
     steps = _with_mfu(pl.concat([parts[rank].steps for rank in job.ranks]), device)
     parameters = job.options.as_dict() | {"by": list(keys)}
@@ -290,6 +297,10 @@ def _notes(rows: pl.DataFrame, job: Job) -> list[str]:
         notes.append(
             f"{left} of the computing kernels' time has no FLOP or byte model: rates and utilization are lower bounds"
         )
+    inexact = rows.filter(~pl.col("exact").fill_null(True))
+    if inexact.height:
+        share = format_share(int(inexact["total_ns"].sum()), int(rows["total_ns"].sum()))
+        notes.append(f"models of {share} of the time assume something that wasn't recorded (column exact)")
     if job.options.system is None:
         notes.append("no system given: no roofline and no utilization; name the machine, such as h100-dgx")
     return notes

@@ -25,6 +25,7 @@ class Options:
         ranks_per_server: How many ranks share a server; None where it isn't known, then the system's innermost
             dimension tells if there is one.
         kernel_classes: What kernels are called.
+        linked_only: Leave out activities whose launch isn't in the profile.
     """
 
     iteration: Choice = None
@@ -32,6 +33,7 @@ class Options:
     system: System | None = None
     ranks_per_server: int | None = None
     kernel_classes: KernelClasses = field(default_factory=load_kernel_classes)
+    linked_only: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.iteration, str) and self.iteration not in ("all", "whole"):
@@ -54,6 +56,7 @@ class Options:
             "by": None if self.by is None else list(self.by),
             "system": None if self.system is None else self.system.name,
             "ranks_per_server": self.server_size,
+            "linked_only": self.linked_only,
         }
 
 

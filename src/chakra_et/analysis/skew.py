@@ -10,20 +10,17 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from chakra_et.analysis.charts import layout, time_unit
-from chakra_et.analysis.meetings import joined, measure_communications
+from chakra_et.analysis.charts import HEAT, layout, time_unit
+from chakra_et.analysis.meetings import clocks_of, joined, measure_communications
 from chakra_et.analysis.options import Options, check_keys
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
-from chakra_et.ir.clocks import offset_bounds
 from chakra_et.units import format_ns, format_share
 
 __all__ = ["Skew", "combine", "measure", "skew"]
 
 _KEYS = ("rank", "iteration", "pg_name", "comm_type")
 _DEFAULT = ("rank",)
-# A clock's offset needs no more meetings than this; comparing all pairs of ranks in all of them takes long.
-_PAIRS = 4_000_000
 _CAUSES = {"late_compute_ns": "its compute", "late_host_ns": "its host", "late_before_ns": "its communication before"}
 _THIRDS = ("last_in_begin", "last_in_middle", "last_in_end")
 
@@ -74,8 +71,8 @@ class Skew(Result):
             for number, (kind, group) in enumerate(order.select("comm_type", "pg_name").iter_rows())
         ]
         heat = {
-            "type": "heatmap", "z": values, "y": [f"rank {rank}" for rank in ranks], "colorscale": "Viridis",
-            "reversescale": True, "customdata": [words for _ in ranks],
+            "type": "heatmap", "z": values, "y": [f"rank {rank}" for rank in ranks], "colorscale": HEAT,
+            "customdata": [words for _ in ranks],
             "colorbar": {"title": {"text": f"behind the first, {unit}", "side": "right"}, "thickness": 12},
             "hovertemplate": f"%{{y}}, %{{customdata}}: %{{z:.4g}} {unit} behind<extra></extra>",
         }  # fmt: skip
@@ -110,7 +107,7 @@ def combine(parts: Mapping[int, pl.DataFrame], job: Job) -> Skew:
     keys = check_keys(job.options, _KEYS, _DEFAULT)
     table = joined(parts, job).filter(pl.col("type").is_not_null())
     table = table.filter(pl.col("rank").n_unique().over("meeting") > 1)
-    clocks = offset_bounds(_sampled(table))
+    clocks = clocks_of(table)
     offsets = dict(clocks.select("rank", "offset_ns").iter_rows())
     arrivals = _arrivals(table.filter("chosen"), offsets)
     meetings = _meetings(arrivals)
@@ -121,13 +118,6 @@ def combine(parts: Mapping[int, pl.DataFrame], job: Job) -> Skew:
         "skew", parameters, rows, job.coverage, tuple(notes), _findings(arrivals, job), meetings,
         arrivals.select("meeting", "rank", "behind_ns", "order"), clocks,
     )  # fmt: skip
-
-
-def _sampled(table: pl.DataFrame) -> pl.DataFrame:
-    """Return all rows of as many meetings as can be compared in pairs, evenly over time."""
-    pairs = table.group_by("meeting").len().select((pl.col("len").cast(pl.Int64) ** 2).sum()).item() or 0
-    every = -(-pairs // _PAIRS)
-    return table if every <= 1 else table.filter(pl.col("meeting") % every == 0)
 
 
 def _arrivals(table: pl.DataFrame, offsets: Mapping[int, int]) -> pl.DataFrame:

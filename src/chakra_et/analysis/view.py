@@ -114,14 +114,31 @@ class RankView:
         return parent_rows(self.trace)
 
     @cached_property
+    def _launched(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Activities and the calls that launched them."""
+        table = find_activities(self.trace, self.start_ns, self.options.kernel_classes)
+        calls = launches_of(self.trace, table, self.start_ns, self.parent_rows)
+        if not self.has_device:
+            return table.with_columns(linked=pl.lit(True)), calls
+        linked = calls["call_row"].is_not_null()
+        if not linked.any():
+            # No runtime calls at all: not a profile's trace, and its launchers are its operators.
+            linked = pl.Series(self.parent_rows[table["row"].to_numpy()] >= 0)
+        table = table.with_columns(linked=linked)
+        if self.options.linked_only:
+            return table.filter(linked), calls.filter(linked)
+        return table, calls
+
+    @property
     def _plain_activities(self) -> pl.DataFrame:
-        return find_activities(self.trace, self.start_ns, self.options.kernel_classes)
+        return self._launched[0]
 
     @cached_property
     def activities(self) -> pl.DataFrame:
-        """Activities by start, [A], as `find_activities` returns them, and `window`.
+        """Activities by start, [A], as `find_activities` returns them, with `linked` and `window`.
 
-        `window` is the index of the chosen stretch in which an activity starts, null outside.
+        `linked` tells that the launcher is known; `window` is the index of the chosen stretch in which an activity
+        starts, null outside.
         """
         table = self._plain_activities
         place, inside = self._window_of(table["start_ns"].to_numpy())
@@ -138,10 +155,10 @@ class RankView:
         inside = (place >= 0) & ((start < ends[place]) | (start == ends[-1]) & (place == len(ends) - 1))
         return place, inside
 
-    @cached_property
+    @property
     def launches(self) -> pl.DataFrame:
         """The runtime call that launched each activity, [A], as `launches_of` returns it."""
-        return launches_of(self.trace, self._plain_activities, self.start_ns, self.parent_rows)
+        return self._launched[1]
 
     @cached_property
     def issued_ns(self) -> Int:
@@ -299,11 +316,22 @@ class RankView:
         modelled = self.activities.select(
             time.filter(computes & pl.col("window").is_not_null() & self.calls["work_model"].is_not_null()).sum()
         ).item()
-        notes = (*self._starts[1], *self.steps.notes)
+        notes = (*self._starts[1], *self.steps.notes, *self._unlinked())
         return RankFacts(
             self.rank, self.has_device, self.windows, self.all_windows, device, classified, linked, compute,
             int(modelled), notes,
         )  # fmt: skip
+
+    def _unlinked(self) -> tuple[str, ...]:
+        """Say how many activities were launched outside the profile."""
+        table = self._plain_activities
+        lost = table.height - int(table["linked"].sum())
+        if not lost:
+            return ()
+        return (
+            f"rank {self.rank}: {lost:,} of {table.height:,} activities were launched outside the profile; they count "
+            "(--linked-only leaves them out)",
+        )
 
 
 def _comm_words() -> pl.Expr:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Choice", "Figure", "Page", "Table", "page_chunks"]
+__all__ = ["Choice", "Figure", "Listing", "Page", "Table", "page_chunks"]
 
 _STYLE = """
 body { font: 14px/1.45 system-ui, sans-serif; color: #222; max-width: 1040px; margin: 24px auto; padding: 0 12px; }
@@ -23,14 +23,17 @@ table { border-collapse: collapse; font-size: 13px; margin-top: 6px; }
 th { text-align: right; font-weight: 600; border-bottom: 1px solid #888; padding: 2px 10px; vertical-align: bottom; }
 td { text-align: right; padding: 2px 10px; white-space: nowrap;
      border-bottom: 1px solid #e4e4e4; font-variant-numeric: tabular-nums; }
-th.word, td.word { text-align: left; } td.word { white-space: normal; }
+th.word, td.word { text-align: left; } td.word { white-space: normal; overflow-wrap: anywhere; min-width: 6em; }
+div.wide { overflow-x: auto; } ol, ul { margin: 4px 0; padding-left: 24px; } li { margin: 2px 0; }
 tr.head td { text-align: left; font-weight: 600; border: 0; padding-top: 8px; }
 figure { margin: 0; } select { font: inherit; margin: 0 12px 0 4px; }
 @page { size: A4 landscape; margin: 10mm; }
 @media print {
   body { margin: 0; padding: 0; } .modebar { display: none; }
-  h2 { break-after: avoid; } table, figure { break-inside: avoid; }
+  h2 { break-after: avoid; } tr, figure { break-inside: avoid; } div.wide { overflow: visible; }
+  table { font-size: 9px; } th, td { padding: 1px 4px; }
 }
+@media (max-width: 600px) { body { margin: 12px auto; } th, td { padding: 2px 5px; } h1 { font-size: 19px; } }
 """
 
 # Point numbers become the texts that all figures share.
@@ -45,7 +48,7 @@ function draw(name, all) {
     if (trace.customdata && !trace.filled) trace.customdata = fill(trace.customdata, all.texts);
     trace.filled = true;
   }
-  const bar = {displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]]};
+  const bar = {displaylogo: false, responsive: true, modeBarButtons: [["toImage", "resetScale2d"]]};
   Plotly.react(name, shown.data, shown.layout, bar);
 }
 async function start() {
@@ -55,7 +58,11 @@ async function start() {
   script.textContent = await new Response(stream).text();
   document.head.append(script);
   const all = JSON.parse(read("figures"));
-  for (const name of Object.keys(all.figures)) draw(name, all);
+  for (const name of Object.keys(all.figures)) {
+    draw(name, all);
+    // The page is there and can be moved while the rest is drawn.
+    await new Promise(done => setTimeout(done));
+  }
   const selects = [...document.querySelectorAll("select")];
   for (const one of selects) one.onchange = () => {
     for (const other of selects) if (other.dataset.label === one.dataset.label) other.value = one.value;
@@ -123,24 +130,45 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing:
+    """Sentences below one another.
+
+    Attributes:
+        heading: Above them.
+        items: The sentences, in order.
+    """
+
+    heading: str
+    items: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """What a page shows.
 
     Attributes:
         title: Heading.
         lines: Text below it.
-        figures: Figures, in order.
-        tables: Tables below the figures.
+        parts: Figures, tables and lists, in order.
         texts: What figures show when the pointer is over a point.
         notes: At the end.
     """
 
     title: str
     lines: tuple[str, ...]
-    figures: tuple[Figure, ...]
-    tables: tuple[Table, ...] = ()
+    parts: tuple[Figure | Table | Listing, ...]
     texts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """The figures, in order."""
+        return tuple(part for part in self.parts if isinstance(part, Figure))
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables, in order."""
+        return tuple(part for part in self.parts if isinstance(part, Table))
 
 
 def page_chunks(page: Page) -> Iterator[bytes]:
@@ -153,13 +181,8 @@ def page_chunks(page: Page) -> Iterator[bytes]:
     ).encode()
     yield "".join(f"<p>{html.escape(line)}</p>\n" for line in page.lines).encode()
     yield b'<p id="trouble"></p>\n'
-    for figure in page.figures:
-        yield _figure(figure).encode()
-    for table in page.tables:
-        yield _table(table).encode()
-    if page.notes:
-        items = "".join(f"<li>{html.escape(note)}</li>\n" for note in page.notes)
-        yield f"<h2>Notes</h2>\n<ul>\n{items}</ul>\n".encode()
+    for part in (*page.parts, *([Listing("Notes", page.notes)] if page.notes else [])):
+        yield _part(part).encode()
     figures = {
         figure.name: {"\n".join(chosen): view for chosen, view in figure.views.items()} for figure in page.figures
     }
@@ -174,6 +197,17 @@ def _packed_script() -> bytes:
     from plotly.offline import get_plotlyjs
 
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0))
+
+
+def _part(part: Figure | Table | Listing) -> str:
+    if isinstance(part, Figure):
+        return _figure(part)
+    return _table(part) if isinstance(part, Table) else _listing(part)
+
+
+def _listing(listing: Listing) -> str:
+    items = "".join(f"<li>{html.escape(item)}</li>\n" for item in listing.items)
+    return f"<h2>{html.escape(listing.heading)}</h2>\n<ul>\n{items}</ul>\n"
 
 
 def _figure(figure: Figure) -> str:
@@ -202,4 +236,5 @@ def _table(table: Table) -> str:
         for row in table.rows
     ]
     head = f"<tr>{cells('th', table.columns)}</tr>\n"
-    return f"<h2>{html.escape(table.heading)}</h2>\n<table>\n{head}{''.join(lines)}</table>\n"
+    body = f'<div class="wide"><table>\n{head}{"".join(lines)}</table></div>'
+    return f"<h2>{html.escape(table.heading)}</h2>\n{body}\n"

@@ -67,8 +67,7 @@ def make_page(result: SweepResult, title: str) -> Page:
     return Page(
         title=title,
         lines=_lines(result, rows),
-        figures=figures,
-        tables=(*_ends(result, rows), *_errors(result, rows, named)),
+        parts=(*figures, *_ends(result, rows), *_errors(result, rows, named)),
         texts=tuple(_text(result, row) for row in rows),
         notes=tuple(f"{note} ({format_number_of(count, 'point')})" for note, count in result.notes.items()),
     )

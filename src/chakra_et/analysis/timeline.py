@@ -1,0 +1,174 @@
+"""What runs when: the activities of one iteration on all ranks, on one clock.
+
+Shape letters: A activities, R ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from chakra_et.analysis.charts import COLORS, layout, time_unit
+from chakra_et.analysis.meetings import clocks_of, joined, measure_communications
+from chakra_et.analysis.options import Options
+from chakra_et.analysis.result import Plot, Result
+from chakra_et.analysis.run import Job, Source, run_one
+from chakra_et.analysis.view import RankView
+from chakra_et.units import format_ns
+
+__all__ = ["Timeline", "combine", "measure", "timeline"]
+
+# A browser draws this many bars at once without delay.
+_MOST_BARS = 12_000
+_NAME = 90
+_HEIGHT = 0.4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline(Result):
+    """The activities of the middle one of the chosen iterations.
+
+    Columns of `table`, a row an activity, by rank, lane and start: ``rank``, ``iteration``, ``device``, ``stream``
+    (thread, on a rank without a device), ``begin_ns`` and ``end_ns`` (since the first rank's begin of the iteration,
+    clocks aligned as in the skew analysis), ``category``, ``kind``, ``name``.
+    """
+
+    def plot(self) -> Plot:
+        """Return a bar an activity, a line a rank and stream; if there are too many, short ones become one bar."""
+        bars, merged_ns = _merged(self.table)
+        lanes = bars.select("rank", "device", "stream").unique(maintain_order=True).with_row_index("lane")
+        bars = bars.join(lanes, on=["rank", "device", "stream"], maintain_order="left")
+        size, unit = time_unit(float(bars["end_ns"].max() or 0))  # type: ignore[arg-type]
+        data = [
+            _bars(bars.filter(pl.col("category") == category), str(category), size, unit)
+            for category in bars["category"].unique(maintain_order=True)
+        ]
+        several = lanes["rank"].n_unique() < lanes.height
+        names = [
+            f"rank {rank}{f', {device}:' if device else ', ' if several else ''}{f'stream {stream}' if several else ''}"
+            for rank, device, stream in lanes.select("rank", "device", "stream").iter_rows()
+        ]
+        hint = f"; neighbors closer than {format_ns(merged_ns)} are one bar" if merged_ns else ""
+        shape = layout(x=f"time, {unit}{hint}", dragmode="zoom", hovermode="closest")
+        shape["yaxis"] |= {
+            "tickvals": list(range(lanes.height)), "ticktext": names, "autorange": "reversed", "fixedrange": True,
+            "showgrid": False,
+        }  # fmt: skip
+        return Plot(tuple(data), shape)
+
+
+def timeline(source: Source, *, options: Options | None = None) -> Timeline:
+    """List the activities of one iteration on all ranks.
+
+    Args:
+        source: Traces, or where they are.
+        options: Which iterations; the middle one of them is taken.
+
+    Raises:
+        InputError: Nothing there, or an iteration that isn't there.
+
+    Example:
+        >>> from chakra_et.ir import NodeType, TraceBuilder
+        >>> builder = TraceBuilder(rank=0)
+        >>> _ = builder.add("gemm", NodeType.COMP_NODE, start_ns=7, duration_ns=5, is_cpu_op=False, stream=7)
+        >>> timeline(builder.build()).table.select("begin_ns", "end_ns", "name").rows()
+        [(0, 5, 'gemm')]
+    """
+    return run_one(measure, combine, source, options)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """One rank: its activities in the middle iteration, where that begins, and what tells its clock."""
+
+    table: pl.DataFrame
+    begin_ns: int | None
+    communications: pl.DataFrame
+
+
+def measure(view: RankView) -> Part:
+    """Return the activities of one rank."""
+    windows = view.windows
+    middle = len(windows) // 2
+    table = view.activities.filter(pl.col("window") == middle)
+    iteration = windows[middle].iteration if windows else None
+    table = table.select(
+        rank=pl.lit(view.rank, pl.Int64),
+        iteration=pl.lit(iteration, pl.Int64),
+        device="device",
+        stream="stream",
+        begin_ns="start_ns",
+        end_ns="end_ns",
+        category="category",
+        kind="kind",
+        name=pl.col("name").str.slice(0, _NAME),
+    )
+    begin = windows[middle].begin_ns if windows else None
+    return Part(table.sort("device", "stream", "begin_ns"), begin, measure_communications(view))
+
+
+def combine(parts: Mapping[int, Part], job: Job) -> Timeline:
+    """Put the ranks on one clock."""
+    told = joined({rank: parts[rank].communications for rank in job.ranks}, job)
+    clocks = dict(clocks_of(told.filter(pl.col("type").is_not_null())).select("rank", "offset_ns").iter_rows())
+    begins = [begin + clocks.get(rank, 0) for rank in job.ranks if (begin := parts[rank].begin_ns) is not None]
+    origin = min(begins, default=0)
+    moved = [
+        parts[rank].table.with_columns(pl.col("begin_ns", "end_ns") + (clocks.get(rank, 0) - origin))
+        for rank in job.ranks
+    ]
+    notes = [*job.notes]
+    if not begins:
+        notes.append("nothing that takes time")
+    return Timeline("timeline", job.options.as_dict(), pl.concat(moved), job.coverage, tuple(notes), ())
+
+
+def _merged(table: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Join neighbors of one lane and category until there are few enough bars; return the gap that is bridged, ns."""
+    lane = ["rank", "device", "stream"]
+    table = table.with_columns(count=pl.lit(1, pl.Int64))
+    span = int(table["end_ns"].max() or 0)  # type: ignore[arg-type]
+    gap_ns = 0
+    bars = table
+    while bars.height > _MOST_BARS:
+        gap_ns = max(2 * gap_ns, span // 20_000, 1)
+        before = pl.col("end_ns").cum_max().shift().over([*lane, "category"])
+        fresh = ((pl.col("begin_ns") - before) > gap_ns).fill_null(True)
+        run = fresh.cast(pl.Int64).cum_sum().over([*lane, "category"])
+        longest = (pl.col("end_ns") - pl.col("begin_ns")).arg_max()
+        bars = (
+            table.with_columns(run=run)
+            .group_by([*lane, "category", "run"], maintain_order=True)
+            .agg(
+                pl.col("begin_ns").min(),
+                pl.col("end_ns").max(),
+                pl.col("name", "kind").get(longest),
+                pl.col("count").sum(),
+            )
+        )
+    return bars, gap_ns
+
+
+def _bars(bars: pl.DataFrame, category: str, size: float, unit: str) -> dict[str, Any]:
+    """Return all bars of a category as one shape, which is drawn at once."""
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    texts: list[str] = []
+    columns = ("lane", "begin_ns", "end_ns", "name", "kind", "count")
+    for lane, begin, end, name, kind, count in bars.select(columns).iter_rows():
+        low, high = round(begin / size, 6), round(end / size, 6)
+        xs += [low, high, high, low, low, None]
+        ys += [lane - _HEIGHT, lane - _HEIGHT, lane + _HEIGHT, lane + _HEIGHT, lane - _HEIGHT, None]
+        more = f"<br>and {count - 1:,} more" if count > 1 else ""
+        texts.append(f"{name}<br>{kind}, {format_ns(end - begin)}{more}")
+    # Every corner has its bar's text.
+    color = COLORS.get(category, COLORS["other"])
+    repeated = [text for text in texts for _ in range(6)]
+    return {
+        "type": "scatter", "mode": "lines", "name": category, "x": xs, "y": ys, "text": repeated, "fill": "toself",
+        "line": {"width": 0.5, "color": color}, "fillcolor": color, "hoveron": "points",
+        "hovertemplate": f"%{{text}}<br>at %{{x:.6g}} {unit}<extra></extra>",
+    }  # fmt: skip

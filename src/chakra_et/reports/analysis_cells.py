@@ -1,0 +1,103 @@
+"""Cells of analyses' tables for people: which columns, their headings, and values with the units that names tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from chakra_et.units import format_bytes, format_count, format_ns, format_share
+
+__all__ = ["COLUMNS", "SCREEN", "cells", "shown_columns", "word_places"]
+
+_LONGEST = 48
+_RATES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_UNITS = ("_bytes_per_s", "_flop_per_s", "_ns", "_bytes")
+_NUMBERS = ("rank", "iteration", "stream", "device")
+
+# What people see of each table; --csv and --json give all of it.
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "iterations": ("rank", "iteration", "label", "kind", "begin_ns", "span_ns", "host_span_ns", "activities",
+                   "context_tokens", "generation_tokens"),
+    "breakdown": ("rank", "iteration", "span_ns", "compute_ns", "overlap_ns", "exposed_communication_ns", "memory_ns",
+                  "idle_ns", "idle_host_bound_ns", "idle_launch_latency_ns", "idle_other_stream_ns",
+                  "idle_communication_ns", "idle_unexplained_ns"),
+    "overlap": ("rank", "iteration", "pg_name", "comm_type", "count", "communication_ns", "overlap_ns",
+                "exposed_communication_ns", "overlap_share"),
+    "comms": ("rank", "iteration", "pg_name", "axis", "scope", "comm_type", "comm_dtype", "size_class_bytes", "count",
+              "time_ns", "wait_ns", "transfer_mean_ns", "bus_bytes_per_s", "bus_gib_per_s", "link_share"),
+    "skew": ("rank", "iteration", "pg_name", "comm_type", "count", "last_count", "last_share", "behind_mean_ns",
+             "behind_max_ns", "waited_ns", "cost_ns", "late_compute_ns", "late_host_ns", "late_before_ns"),
+    "critical-path": ("kind", "name", "path_ns", "path_share", "total_ns", "gain_ns", "gain_share"),
+    "kernels": ("rank", "iteration", "stream", "name", "kind", "category", "op", "count", "total_ns", "share",
+                "mean_ns", "p50_ns", "p99_ns"),
+    "ops": ("rank", "iteration", "op", "shapes", "module", "kind", "count", "total_ns", "share", "mean_ns",
+            "flop_per_s", "bytes_per_s", "bound", "peak_share"),
+    "launches": ("rank", "iteration", "stream", "calls", "activities", "call_ns"),
+    "memory": ("rank", "device", "source", "peak_bytes", "peak_ns", "peak_iteration", "peak_phase", "peak_op",
+               "unused_at_peak_bytes", "growth_bytes", "copies", "copied_bytes", "copy_ns", "htod_bytes", "dtoh_bytes"),
+    "phases": ("rank", "iteration", "phase", "span_ns", "device_ns", "exclusive_ns", "host_ns", "activities",
+               "tokens", "tokens_per_s"),
+}  # fmt: skip
+SCREEN = ("rank", "span_ns", "compute_ns", "overlap_ns", "exposed_communication_ns", "memory_ns", "idle_ns",
+          "idle_host_bound_ns")  # fmt: skip
+
+
+def shown_columns(table: pl.DataFrame, columns: Sequence[str]) -> list[str]:
+    """Return the columns that the table has, and that hold something."""
+    return [name for name in columns if name in table.columns and table[name].null_count() < table.height]
+
+
+def word_places(table: pl.DataFrame) -> list[int]:
+    """Return the positions of columns that hold words."""
+    kinds = (pl.String, pl.Enum, pl.Categorical, pl.Boolean)
+    return [place for place, dtype in enumerate(table.schema.dtypes()) if dtype.base_type() in kinds]
+
+
+def cells(table: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows of a table as texts; names of columns tell the units."""
+    names = table.columns
+    rows = [[_cell(name, value) for name, value in zip(names, row, strict=True)] for row in table.iter_rows()]
+    return [_heading(name) for name in names], rows
+
+
+def _heading(name: str) -> str:
+    for suffix in _UNITS:
+        if name.endswith(suffix):
+            rate = "/s" if suffix.endswith("_s") else ""
+            return name.removesuffix(suffix).replace("_", " ") + rate
+    return name.replace("_", " ")
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "..."
+    if name in _NUMBERS:
+        return str(value)
+    if name.endswith("_ns"):
+        return format_ns(value)
+    if name == "mfu" or name.endswith("share"):
+        return format_share(value, 1)
+    if name.endswith("_per_s"):
+        return _rate(value, name)
+    if name.endswith("bytes"):
+        return format_bytes(value)
+    if name == "flop_count":
+        return _scaled(value, "FLOP")
+    return f"{value:,.4g}" if isinstance(value, float) else format_count(value)
+
+
+def _rate(value: float, name: str) -> str:
+    if "gib" in name:
+        return f"{value:,.1f} GiB/s"
+    return _scaled(value, "FLOP/s" if "flop" in name else "B/s" if "bytes" in name else "/s")
+
+
+def _scaled(value: float, unit: str) -> str:
+    size, prefix = next(((size, prefix) for size, prefix in _RATES if value >= size), (1.0, ""))
+    return f"{value / size:,.1f} {prefix}{unit}"
