@@ -25,6 +25,8 @@ LAYER_SCHEMA: dict[str, type[pl.DataType]] = {
     "backward_ns": pl.Int64, "activities": pl.Int64,
 }  # fmt: skip
 _MOSTLY = 0.5
+# Phases in which a model's layers run.
+_MODEL = ("forward", "backward", "prefill", "decode", "mixed")
 
 
 def layers_of(view: RankView, phase: pl.Series) -> tuple[pl.Series, str]:
@@ -88,8 +90,10 @@ def _repeated(view: RankView, phase: pl.Series) -> pl.Series:
         known[codes.tobytes()] = layers
         if not layers:
             continue
+        labels, layers = _labelled(layers, main["phase"])
+        if not layers:
+            continue
         place, places = main["place"].to_numpy(), part["place"].to_numpy()
-        labels = _labels(layers, main["phase"])
         begins = np.array([layer.begin for layer in layers])
         when = issued if (np.diff(issued[place][begins]) > 0).all() else view.activities["start_ns"].to_numpy()
         owner = _owners(layers, when[place], when[places])
@@ -108,19 +112,21 @@ def _owners(layers: tuple[Layer, ...], main: Int, when: Int) -> Int:
     return found
 
 
-def _labels(layers: tuple[Layer, ...], phase: pl.Series) -> list[str]:
-    """Name layers by what most of their stretch does, and their place in it."""
+def _labelled(layers: tuple[Layer, ...], phase: pl.Series) -> tuple[list[str], tuple[Layer, ...]]:
+    """Name layers by what most of their stretch does, and their place in it; an optimizer's loops are no layers."""
     kinds: dict[int, str] = {}
     for layer in layers:
         if layer.stretch not in kinds:
             kinds[layer.stretch] = str(phase[layer.begin : layer.end].mode().sort()[0])
+    layers = tuple(layer for layer in layers if kinds[layer.stretch] in _MODEL)
+    kinds = {stretch: kind for stretch, kind in kinds.items() if kind in _MODEL}
     alike = {kind: [stretch for stretch, one in kinds.items() if one == kind] for kind in kinds.values()}
     found = []
     for layer in layers:
         kind = kinds[layer.stretch]
         which = f" {alike[kind].index(layer.stretch)}" if len(alike[kind]) > 1 else ""
         found.append(f"{kind}{which} repeat {layer.index}")
-    return found
+    return found, layers
 
 
 def layer_rows(view: RankView, layer: pl.Series, phase: pl.Series) -> pl.DataFrame:

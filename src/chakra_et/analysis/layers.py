@@ -130,14 +130,17 @@ def _layer_depth(split: Iterable[list[str]]) -> tuple[int, frozenset[str]]:
     roots = Counter(type_of(parts[0]) for parts in paths)
     main = max(roots, key=lambda root: (roots[root], root), default="")
     paths = [parts for parts in paths if type_of(parts[0]) == main]
-    for depth in range(max(map(len, paths), default=0)):
-        members: dict[str, set[str]] = {}
-        for parts in paths:
-            if len(parts) > depth + (depth > 0):
-                members.setdefault(type_of(parts[depth]), set()).add(parts[depth])
-        kinds = frozenset(kind for kind, names in members.items() if len(names) > 1)
-        if kinds:
-            return depth, kinds
+    deepest = max(map(len, paths), default=0)
+    # A module with modules inside is a layer rather than one without.
+    for least in (1, 0):
+        for depth in range(deepest):
+            members: dict[str, set[str]] = {}
+            for parts in paths:
+                if len(parts) > depth + least * (depth > 0):
+                    members.setdefault(type_of(parts[depth]), set()).add(parts[depth])
+            kinds = frozenset(kind for kind, names in members.items() if len(names) > 1)
+            if kinds:
+                return depth, kinds
     return 0, frozenset()
 
 

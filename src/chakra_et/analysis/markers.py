@@ -53,6 +53,8 @@ _STEP_WORDS = (
 _OPTIMIZER = r"^Optimizer\.step#"
 _DELIMITERS = (_OPTIMIZER, r"^(## )?optimizer( ##)?$", r"^enumerate\(DataLoader\)#")
 _MOST_OF_TIME = 0.8
+# What repeats inside a step: communications, layers, compiled parts.
+_NO_STEPS = r"(?i)^(nccl|gloo|mpi|ucc|c10d|fsdp|autograd)|CompiledFxGraph|(layers?|blocks?|stage|expert)[._ \[]?\d"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -243,7 +245,7 @@ def _with_counts(steps: Steps, serving: Steps) -> Steps:
 
 def _families(marks: pl.DataFrame) -> pl.DataFrame:
     """Group annotations by name without numbers; keep those that repeat on one thread, disjoint."""
-    named = marks.filter(~pl.col("name").str.contains(r"^(nccl|gloo|mpi|ucc|c10d|FSDP|autograd)|CompiledFxGraph"))
+    named = marks.filter(~pl.col("name").str.contains(_NO_STEPS))
     family = pl.col("name").str.replace_all(r"\d+", "N")
     apart = (pl.col("begin_ns").shift(-1) >= pl.col("end_ns")).fill_null(True).all()
     return (
@@ -276,7 +278,7 @@ def _looped(marks: pl.DataFrame) -> Steps:
 
 def _covering(marks: pl.DataFrame) -> Steps:
     """Steps from any annotation that repeats and covers most of the annotated time."""
-    span = int(marks["end_ns"].max()) - int(marks["begin_ns"].min())
+    span = marks.select(pl.col("end_ns").max() - pl.col("begin_ns").min()).item()
     large = _families(marks).filter(pl.col("covered_ns") >= _MOST_OF_TIME * span)
     if large.is_empty():
         return _steps([], "")
@@ -317,9 +319,7 @@ def _delimited(trace: Trace, marks: pl.DataFrame, pattern: str) -> Steps:
     rare = last.filter(pl.col("len") == last["len"].min())
     family = rare["family"][-1 if ends else 0]
     chosen = chosen.filter(pl.col("family") == family)
-    host = trace.nodes.filter(pl.col("is_cpu_op") & pl.col("start_ns").is_not_null())
-    first = int(host["start_ns"].min() or 0)
-    final = int((host["start_ns"] + host["duration_ns"].fill_null(0)).max() or 0)
+    first, final = _host_range(trace)
     times = chosen["end_ns"].to_list() if ends else chosen["begin_ns"].to_list()
     edges = [min(first, times[0]), *times] if ends else [*times, max(final, times[-1])]
     word = "the end of" if ends else "the start of"
@@ -335,3 +335,11 @@ def _delimited(trace: Trace, marks: pl.DataFrame, pattern: str) -> Steps:
     ]
     note = f"no marker names the steps; they were cut at {word} each '{family}'"
     return _steps(rows, "optimizer" if ends else "dataloader", (note,))
+
+
+def _host_range(trace: Trace) -> tuple[int, int]:
+    """Return when the host's first node starts and its last one ends, ns."""
+    ends = (pl.col("start_ns") + pl.col("duration_ns").fill_null(0)).filter("is_cpu_op")
+    starts = pl.col("start_ns").filter("is_cpu_op")
+    first, final = trace.nodes.select(starts.min().fill_null(0).alias("first"), ends.max().fill_null(0)).row(0)
+    return int(first), int(final)

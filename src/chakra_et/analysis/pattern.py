@@ -103,12 +103,14 @@ def find_period(names: pl.Series | Int, *, idle_ns: Int | None = None, match: fl
     codes = codes_of(names)
     if len(codes) < _FEWEST:
         return None
-    good: list[_Alignment] = []
-    for lag in likely_lags(codes, int(len(codes) / 2 * 1.02) + 1):
-        rough = _align(codes, lag, match)
-        if rough is not None:
-            exact = _align(codes, rough.lag, match) if rough.lag != lag else rough
-            good += [aligned for aligned in (rough, exact) if aligned is not None and aligned.share >= match]
+    todo = likely_lags(codes, int(len(codes) / 2 * 1.02) + 1)
+    tried: dict[int, _Alignment | None] = {}
+    while todo:
+        lag = todo.pop()
+        if lag not in tried:
+            tried[lag] = aligned = _align(codes, lag, match)
+            todo += [aligned.lag] if aligned is not None else []
+    good = [aligned for aligned in tried.values() if aligned is not None and aligned.share >= match]
     if not good:
         return None
     best = max(aligned.settled for aligned in good)
@@ -169,7 +171,7 @@ def _followed(codes: Int, lag: int, patience: int) -> Int:
     edges = np.concatenate(([-1], unequal, [count - lag]))
     longest = int(np.diff(edges).argmax())
     begin = int(edges[longest]) + 1 + lag
-    before = follow(codes, begin, lag, _REACH, patience)
+    before: Int = follow(codes, begin, lag, _REACH, patience)
     if begin > lag:
         back = follow(codes[::-1].copy(), count - begin + lag, lag, _REACH, patience)
         places = np.flatnonzero(back >= 0)

@@ -6,7 +6,7 @@ Shape letters: A activities, N nodes, W windows, P phases.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +14,12 @@ import polars as pl
 
 from chakra_et.analysis.charts import COLORS, stacked_bars
 from chakra_et.analysis.cover import cover_of
+from chakra_et.analysis.embedded import embedded_tokens
 from chakra_et.analysis.layer_rows import layer_rows, layers_of
 from chakra_et.analysis.options import Options
 from chakra_et.analysis.phase_of import of_activities, phases_of, trains
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
-from chakra_et.analysis.steps import Steps
 from chakra_et.analysis.view import RankView
 from chakra_et.ir import NodeType
 from chakra_et.units import format_ns, format_share
@@ -29,6 +29,7 @@ __all__ = ["PHASES", "Phases", "combine", "measure", "phases"]
 Int = npt.NDArray[np.int64]
 
 PHASES: tuple[str, ...] = ("forward", "backward", "optimizer", "prefill", "decode", "mixed", "communication", "other")
+_INFERENCE = ("prefill", "decode", "mixed")
 _PLACE = {name: place for place, name in enumerate(PHASES)}
 _COLORS = {
     "forward": "#0072B2",
@@ -124,25 +125,44 @@ class Part:
 def measure(view: RankView) -> Part:
     """Tell one rank's activities apart by phase and layer."""
     node_phase, guessed = phases_of(view)
-    fallback, notes = _fallback(view, node_phase)
-    code = _activity_phases(view, node_phase, fallback)
-    table = _phase_rows(view, code, node_phase, fallback)
+    steps, notes = _inference_steps(view, node_phase)
+    code = _activity_phases(view, node_phase, steps)
+    table = _phase_rows(view, code, node_phase, steps)
     names = pl.Series(PHASES).gather(code)
     layer, source = layers_of(view, names)
     return Part(table, layer_rows(view, layer, names), source, guessed, notes)
 
 
-def _fallback(view: RankView, node_phase: Int) -> tuple[list[str | None], tuple[str, ...]]:
-    """Return for each window the phase of everything in it, None where a training step's names tell."""
-    steps = view.steps
-    kinds = dict(zip(steps.table["iteration"], steps.table["kind"], strict=True))
-    inference = {"prefill", "decode", "mixed"}
-    found: list[str | None] = [kinds.get(window.iteration) for window in view.windows]
-    found = [kind if kind in inference else None for kind in found]
-    if trains(node_phase) or all(found) or not _calls_operators(view):
-        return found, ()
-    note = "nothing computes or applies gradients: all work counts as forward"
-    return [kind or "forward" for kind in found], (note,)
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What is known of a window as a whole: the phase of everything in it (None: each node's own), and counts."""
+
+    phase: str | None = None
+    counts: Mapping[str, int | None] = field(default_factory=dict)
+
+
+def _inference_steps(view: RankView, node_phase: Int) -> tuple[list[_Step], tuple[str, ...]]:
+    """Return what is known of each window, [W], and what is to be said of that."""
+    marked = {row["iteration"]: row for row in view.steps.table.to_dicts()}
+    rows = [marked.get(window.iteration, {}) for window in view.windows]
+    steps = [_Step(row["kind"], row) if row.get("kind") in _INFERENCE else _Step() for row in rows]
+    if trains(node_phase) or all(step.phase for step in steps) or not _calls_operators(view):
+        return steps, ()
+    embedded = embedded_tokens(view)
+    # What autograd records is the forward pass of a training step, cut off.
+    records = view.trace.column("seq_id").is_not_null().any()
+    notes = ["nothing computes or applies gradients: all work counts as forward, unless something tells more"]
+    for place, step in enumerate(steps):
+        found = embedded.get(place)
+        if step.phase is None and found is not None:
+            counts = {"context_tokens": found.tokens, "context_requests": found.requests}
+            if found.kind == "decode":
+                counts = {"generation_tokens": found.tokens, "generation_requests": found.requests}
+            steps[place] = _Step("forward" if records else found.kind or "forward", counts)
+            notes.append("tokens are those that the token embedding looks up: no marker counts them")
+        elif step.phase is None:
+            steps[place] = _Step("forward")
+    return steps, tuple(dict.fromkeys(notes))
 
 
 def _calls_operators(view: RankView) -> bool:
@@ -151,19 +171,19 @@ def _calls_operators(view: RankView) -> bool:
     return bool((host & view.nodes["name"].str.contains("::", literal=True).fill_null(False)).any())
 
 
-def _activity_phases(view: RankView, node_phase: Int, fallback: list[str | None]) -> Int:
+def _activity_phases(view: RankView, node_phase: Int, steps: list[_Step]) -> Int:
     """Return the place in `PHASES` of each activity, int64 [A]."""
     activities = view.activities
     own = of_activities(view, node_phase)
     code = np.where(own >= 0, own, _PLACE["other"])
     window = activities["window"].fill_null(-1).to_numpy()
-    whole = np.array([*(_PLACE[kind] if kind else -1 for kind in fallback), -1], np.int64)[window]
+    whole = np.array([*(_PLACE[step.phase] if step.phase else -1 for step in steps), -1], np.int64)[window]
     code = np.where(whole >= 0, whole, code)
     communicates = (activities["category"] == "communication").to_numpy()
     return np.where(communicates, _PLACE["communication"], code)
 
 
-def _phase_rows(view: RankView, code: Int, node_phase: Int, fallback: list[str | None]) -> pl.DataFrame:
+def _phase_rows(view: RankView, code: Int, node_phase: Int, steps: list[_Step]) -> pl.DataFrame:
     activities = view.activities
     windows = view.windows
     begin = np.array([window.begin_ns for window in windows], np.int64)
@@ -172,13 +192,12 @@ def _phase_rows(view: RankView, code: Int, node_phase: Int, fallback: list[str |
     start, until = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
     busy = cover_of(start, until).between(begin, end)
     count = _counts(view, code)
-    counts = _marker_counts(view.steps)
     rows: list[dict[str, object]] = []
     for place in np.unique(code[chosen]):
         mine = code == place
         device = cover_of(start[mine], until[mine]).between(begin, end)
         rest = cover_of(start[~mine], until[~mine]).between(begin, end)
-        host = _host_time(view, node_phase, int(place), fallback)
+        host = _host_time(view, node_phase, int(place), steps)
         for number, window in enumerate(windows):
             amount = count.get((number, int(place)), (0, 0))
             if not amount[0]:
@@ -195,8 +214,8 @@ def _phase_rows(view: RankView, code: Int, node_phase: Int, fallback: list[str |
                 "launches": amount[1],
                 "host_ns": None if host is None else int(host[number]),
             }
-            if PHASES[place] == fallback[number]:
-                row |= _rates(counts.get(window.iteration, {}), span)
+            if PHASES[place] == steps[number].phase:
+                row |= _rates(steps[number].counts, span)
             rows.append(row)
     order = {name: place for place, name in enumerate(PHASES)}
     table = pl.DataFrame(rows, schema=_SCHEMA)
@@ -211,7 +230,7 @@ def _counts(view: RankView, code: Int) -> dict[tuple[int, int], tuple[int, int]]
     return {(window, place): (rows, calls) for window, place, rows, calls in found.iter_rows()}
 
 
-def _host_time(view: RankView, node_phase: Int, place: int, fallback: list[str | None]) -> Int | None:
+def _host_time(view: RankView, node_phase: Int, place: int, steps: list[_Step]) -> Int | None:
     """Return how long the host works on a phase in each window, int64 [W], ns; None for the device's communication."""
     nodes = view.nodes
     kinds = nodes["type"].fill_null(0).to_numpy()
@@ -227,7 +246,7 @@ def _host_time(view: RankView, node_phase: Int, place: int, fallback: list[str |
     covers = {}
     found = np.zeros(len(view.windows), np.int64)
     for number, window in enumerate(view.windows):
-        every = PHASES[place] in (fallback[number], "communication")
+        every = PHASES[place] in (steps[number].phase, "communication")
         if every not in covers:
             rows = np.flatnonzero(real if every else real & (known == place))
             rows = rows[np.argsort(view.start_ns[rows], kind="stable")]
@@ -236,10 +255,6 @@ def _host_time(view: RankView, node_phase: Int, place: int, fallback: list[str |
         end = window.end_ns if window.host_end_ns is None else window.host_end_ns
         found[number] = covers[every].between(np.array([begin]), np.array([end]))[0]
     return found
-
-
-def _marker_counts(steps: Steps) -> dict[int | None, dict[str, int | None]]:
-    return {row["iteration"]: row for row in steps.table.to_dicts()}
 
 
 def _rates(step: Mapping[str, int | None], span_ns: int) -> dict[str, object]:
@@ -313,17 +328,15 @@ def _ratio_findings(table: pl.DataFrame) -> list[Finding]:
 def _token_findings(table: pl.DataFrame) -> list[Finding]:
     """Say how fast tokens are computed, where markers tell."""
     found = []
-    for name in ("prefill", "decode", "mixed"):
+    for name in (*_INFERENCE, "forward"):
         rows = table.filter((pl.col("phase") == name) & pl.col("tokens_per_s").is_not_null())
-        if rows.is_empty():
+        tokens, span = int(rows["tokens"].sum()), int(rows["span_ns"].sum())
+        if not span:
             continue
-        rate = rows["tokens"].sum() * 1e9 / rows["span_ns"].sum()
-        text = (
-            f"{name}: {rate:,.0f} tokens/s ({int(rows['tokens'].sum()):,} tokens in {rows.height} steps of the ranks)"
-        )
+        text = f"{name}: {tokens * 1e9 / span:,.0f} tokens/s a rank, {tokens // rows.height:,} tokens a step"
         each = rows["output_token_ns"].median()
-        if each is not None:
-            text += f"; {format_ns(float(each))} an output token"  # type: ignore[arg-type]
+        if isinstance(each, float):
+            text += f"; {format_ns(each)} an output token"
         found.append(Finding(text))
     return found
 

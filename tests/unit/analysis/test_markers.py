@@ -62,7 +62,9 @@ def test_markers_of_engines(name, expected):
     assert set(found[1]) <= set(STEP_SCHEMA)
 
 
-@pytest.mark.parametrize("name", ["execute_model", "step", "step 3", "execute_context", "[Executor] prepare", "aten::mm"])
+@pytest.mark.parametrize(
+    "name", ["execute_model", "step", "step 3", "execute_context", "[Executor] prepare", "aten::mm"]
+)
 def test_other_names_are_no_markers(name):
     assert parse_marker(name) is None
 
@@ -85,7 +87,10 @@ def test_profiler_steps_take_counts_from_the_marker_inside():
     marks = [("ProfilerStep#0", 0, 100), ("step[DECODE bs=4]", 10, 80), ("ProfilerStep#1", 100, 200)]
     steps = find_steps(trace_of(*marks))
     assert steps.source == "profiler_step"
-    assert steps.table.select("iteration", "kind", "generation_tokens").rows() == [(0, "decode", 4), (1, "unknown", None)]
+    assert steps.table.select("iteration", "kind", "generation_tokens").rows() == [
+        (0, "decode", 4),
+        (1, "unknown", None),
+    ]
 
 
 def test_an_engine_that_marks_more_steps_than_the_profiler_is_believed():
@@ -101,7 +106,9 @@ def test_a_marker_inside_another_is_no_step():
 
 
 def test_numbers_of_the_executor_are_kept():
-    marks = [(f"[Executor] _forward_step {k}: 0 ctx reqs, 0 ctx tokens, 2 gen reqs", k * 10, k * 10 + 9) for k in (5, 6)]
+    marks = [
+        (f"[Executor] _forward_step {k}: 0 ctx reqs, 0 ctx tokens, 2 gen reqs", k * 10, k * 10 + 9) for k in (5, 6)
+    ]
     steps = find_steps(trace_of(*marks))
     assert steps.source == "tensorrt_llm"
     assert steps.table["iteration"].to_list() == [5, 6]

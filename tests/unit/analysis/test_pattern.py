@@ -72,7 +72,7 @@ def test_a_single_step_with_something_rare_inside_is_not_cut_into_layers():
 def test_two_steps_in_one_are_one():
     """What is done every second step doesn't make a period of two, if it is little."""
     one = step(20)
-    names = ([*one, "log"] + one) * 4
+    names = [*one, "log", *one] * 4
     period = find_period(pl.Series(names))
     assert period.count == 8
     assert period.length in (len(one), len(one) + 1)
