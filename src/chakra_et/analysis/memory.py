@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from chakra_et.analysis.memory_copies import bandwidth_over_time, find_copies, measure_copies
@@ -27,12 +28,14 @@ from chakra_et.analysis.memory_plot import plot_memory
 from chakra_et.analysis.memory_use import Usage, find_usage
 from chakra_et.analysis.memory_words import find_words, say_notes
 from chakra_et.analysis.options import Options, check_keys
+from chakra_et.analysis.phase_of import phases_of
 from chakra_et.analysis.result import Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
 from chakra_et.analysis.view import RankView
 
 __all__ = ["Memory", "combine", "measure", "memory"]
 
+Int = npt.NDArray[np.int64]
 _KEYS = ("rank", "device")
 _COPIED = {f"{kind.lower()}_bytes": kind for kind in ("HtoD", "DtoH", "DtoD", "PtoP", "memset")}
 _PEAK: dict[str, type[pl.DataType]] = {
@@ -142,6 +145,7 @@ class Part:
 def measure(view: RankView) -> Part:
     """Measure one rank."""
     usages = find_usage(view)
+    phase = phases_of(view)[0] if usages else np.empty(0, np.int64)
     asked = view.options.iteration
     numbered = asked is not None and not isinstance(asked, str)
     stretches = [
@@ -153,7 +157,7 @@ def measure(view: RankView) -> Part:
     for usage in usages:
         peak = find_peak(usage, stretches)
         per_iteration = measure_iterations(usage, view.all_windows, view.rank)
-        rows.append(_row(view, usage, peak) | {"growth_bytes": _growth(usage, per_iteration["end_bytes"])})
+        rows.append(_row(view, usage, peak, phase) | {"growth_bytes": _growth(usage, per_iteration["end_bytes"])})
         blocks.append(blocks_at(view, usage, peak))
         iterations.append(per_iteration)
         timelines.append(_thinned(view, usage))
@@ -171,7 +175,7 @@ def measure(view: RankView) -> Part:
     )
 
 
-def _row(view: RankView, usage: Usage, peak: Peak) -> dict[str, int | str | None]:
+def _row(view: RankView, usage: Usage, peak: Peak, phase: Int) -> dict[str, int | str | None]:
     inner, outer = makers_at(view, usage, peak)
     names, module = view.nodes["name"], view.trace.column("module")
     held = int(usage.reserved[peak.point])
@@ -182,7 +186,7 @@ def _row(view: RankView, usage: Usage, peak: Peak) -> dict[str, int | str | None
         "peak_bytes": peak.size_bytes,
         "peak_ns": peak.time if usage.timed else None,
         "peak_iteration": iteration_at(view.all_windows, peak.time) if usage.timed else None,
-        "peak_phase": phase_at(view, inner),
+        "peak_phase": phase_at(phase, int(usage.row[peak.point])),
         "peak_op": names[inner] if inner >= 0 else None,
         "peak_top_op": names[outer] if outer >= 0 else None,
         "peak_module": next((module[row] for row in (inner, outer) if row >= 0 and module[row]), None),

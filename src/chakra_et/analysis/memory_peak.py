@@ -13,6 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from chakra_et.analysis.memory_use import Usage
+from chakra_et.analysis.phase_of import BACKWARD, FORWARD, OPTIMIZER, trains
 from chakra_et.analysis.view import RankView
 from chakra_et.analysis.windows import Window
 from chakra_et.ir import NodeType
@@ -43,8 +44,7 @@ _REST = {"origin": pl.String, "size_bytes": pl.Int64, "blocks": pl.Int64}
 _LARGEST = 50
 # A call stack that leads around in a circle ends here.
 _DEEPEST = 1000
-_OPTIMIZER = ("Optimizer.step#", "Optimizer.zero_grad#")
-_BACKWARD = "autograd::engine::evaluate_function"
+_PHASES = {FORWARD: "forward", BACKWARD: "backward", OPTIMIZER: "optimizer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,17 +222,14 @@ def makers_at(view: RankView, usage: Usage, peak: Peak) -> tuple[int, int]:
     return int(inner[0]), int(outer[0])
 
 
-def phase_at(view: RankView, row: int) -> str | None:
-    """Return the phase of a training step that an operator is of: ``forward``, ``backward`` or ``optimizer``.
+def phase_at(phase: Int, row: int) -> str | None:
+    """Return the phase of a training step that a node is of: ``forward``, ``backward`` or ``optimizer``.
 
-    None where the trace shows no backward pass: then there are no such phases.
+    Args:
+        phase: int64 [N], as `phases_of` returns it.
+        row: Position of the node; -1 for none.
+
+    Returns:
+        None where nothing tells it, or where the trace doesn't train.
     """
-    names, parent = view.nodes["name"], view.parent_rows
-    for _ in range(_DEEPEST):
-        name = (names[row] or "") if row >= 0 else ""
-        if name.startswith(_BACKWARD):
-            return "backward"
-        if name.startswith(_OPTIMIZER):
-            return "optimizer"
-        row = int(parent[row]) if row >= 0 else -1
-    return "forward" if names.str.starts_with(_BACKWARD).any() else None
+    return _PHASES.get(int(phase[row])) if row >= 0 and trains(phase) else None
