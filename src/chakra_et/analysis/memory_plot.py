@@ -1,9 +1,15 @@
-"""Memory in use as a picture."""
+"""Memory in use as a picture.
+
+Shape letters: P points of a timeline, E stretches of an envelope.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from chakra_et.analysis.charts import COLORS, KIND_COLORS, bars, layout, time_unit
@@ -11,68 +17,111 @@ from chakra_et.analysis.result import Plot
 
 __all__ = ["plot_memory"]
 
+Int = npt.NDArray[np.int64]
 _LINES = 8
+_STRETCHES = 200
 _SIZES: tuple[tuple[int, str], ...] = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
 
 
+@dataclass(frozen=True, slots=True)
+class _Axes:
+    """Units: ns from `origin` on in one of `time` (empty: positions), bytes in one of `size`."""
+
+    origin: int
+    scale: float
+    time: str
+    size: int
+    unit: str
+
+
 def plot_memory(timeline: pl.DataFrame, copies: pl.DataFrame) -> Plot:
-    """Return step lines of memory in use, and what allocators held; bars of bytes by kind of copy where none is known.
+    """Return step lines of memory in use; bars of bytes by kind of copy where none is known.
+
+    One rank and device is drawn as it is, with what its allocator held. Of several, the eight with the highest peaks
+    are, each by the most that it had in use in each 200th of the time. The host's memory is only drawn where there is
+    no other.
 
     Args:
-        timeline: `Memory.timeline`. The eight rank and devices with the highest peaks are drawn; the host's memory
-            only where there is no other.
+        timeline: `Memory.timeline`.
         copies: `Memory.copies`.
     """
     table = timeline.filter(pl.col("device") >= 0)
     table = table if table.height else timeline
     if not table.height:
         return _plot_copies(copies)
+    if table["time_ns"].null_count():
+        table = table.with_columns(time_ns=pl.int_range(pl.len()).over("rank", "device").cast(pl.Int64))
     peaks = table.group_by("rank", "device", maintain_order=True).agg(pl.col("in_use_bytes").max())
     shown = peaks.sort("in_use_bytes", descending=True, maintain_order=True).head(_LINES).sort("rank", "device")
+    axes = _axes(table, timed=timeline["time_ns"].null_count() == 0)
     several = table["device"].n_unique() > 1
-    size, unit = _size_unit(int(shown["in_use_bytes"].max() or 0))  # type: ignore[arg-type]
-    timed = table["time_ns"].null_count() == 0
-    origin = int(table["time_ns"].min()) if timed else 0  # type: ignore[arg-type]
-    span = int(table["time_ns"].max()) - origin if timed else 0  # type: ignore[arg-type]
-    scale, name = time_unit(span) if timed else (1.0, "")
     data: list[dict[str, Any]] = []
     for place, (rank, device, _) in enumerate(shown.iter_rows()):
         part = table.filter(pl.col("rank") == rank, pl.col("device") == device)
-        x = [(time - origin) / scale for time in part["time_ns"]] if timed else list(range(part.height))
-        label = f"rank {rank}" + (f", device {device}" if several else "")
-        color = KIND_COLORS[place % len(KIND_COLORS)]
-        data.append(_line(label, x, part["in_use_bytes"], size, unit, color, f" {name}" if timed else ""))
-        if shown.height == 1 and part["reserved_bytes"].null_count() < part.height:
-            held = _line("held by the allocator", x, part["reserved_bytes"], size, unit, COLORS["idle"], f" {name}")
-            data.append(held | {"line": {"shape": "hv", "dash": "dot", "color": COLORS["other"]}})
-        data.append(_peak(label, x, part["in_use_bytes"], size, unit, color))
-    shape = layout(x=f"time, {name}" if timed else "changes, in the order of operators", y=f"memory in use, {unit}")
+        label = f"rank {rank}, device {device}" if several else f"rank {rank}"
+        data += _lines(part, label, axes, KIND_COLORS[place % len(KIND_COLORS)], alone=shown.height == 1)
+    what = "memory in use" if shown.height == 1 else f"highest memory in use per 1/{_STRETCHES} of the time"
+    shape = layout(
+        x=f"time, {axes.time}" if axes.time else "changes, in the order of operators", y=f"{what}, {axes.unit}"
+    )
     shape["yaxis"] |= {"rangemode": "tozero"}
     return Plot(tuple(data), shape)
 
 
-def _line(label: str, x: list[float], values: pl.Series, size: int, unit: str, color: str, time: str) -> dict[str, Any]:
+def _axes(table: pl.DataFrame, *, timed: bool) -> _Axes:
+    time, most = table["time_ns"].to_numpy(), int(table["in_use_bytes"].to_numpy().max())
+    size, unit = _size_unit(most)
+    if not timed:
+        return _Axes(0, 1.0, "", size, unit)
+    scale, name = time_unit(float(time.max() - time.min()))
+    return _Axes(int(time.min()), scale, name, size, unit)
+
+
+def _lines(part: pl.DataFrame, label: str, axes: _Axes, color: str, *, alone: bool) -> list[dict[str, Any]]:
+    """Return the lines of one rank and device, and a mark at its peak."""
+    time, in_use = part["time_ns"].to_numpy(), part["in_use_bytes"].to_numpy()
+    top = int(np.argmax(in_use))
+    peak = _line(f"{label}: peak", time[top : top + 1], in_use[top : top + 1], axes, color)
+    peak |= {"mode": "markers", "showlegend": False, "marker": {"color": color, "size": 8, "symbol": "diamond"}}
+    held = part.drop_nulls("reserved_bytes")
+    x, y = (time, in_use) if alone else _envelope(time, in_use)
+    lines = [_line(label, x, y, axes, color)]
+    if alone and held.height:
+        found = _line(
+            "held by the allocator", held["time_ns"].to_numpy(), held["reserved_bytes"].to_numpy(), axes, color
+        )
+        lines.append(found | {"line": {"shape": "hv", "dash": "dot", "color": COLORS["other"]}})
+    return [*lines, peak]
+
+
+def _line(label: str, time: Int, values: Int, axes: _Axes, color: str) -> dict[str, Any]:
     return {
-        "type": "scatter", "mode": "lines", "name": label, "x": x,
-        "y": [None if value is None else value / size for value in values],
+        "type": "scatter", "mode": "lines", "name": label,
+        "x": ((time - axes.origin) / axes.scale).tolist(), "y": (values / axes.size).tolist(),
         "line": {"shape": "hv", "width": 1.5, "color": color},
-        "hovertemplate": f"{label}<br>%{{x:.4g}}{time}: %{{y:.4g}} {unit}<extra></extra>",
+        "hovertemplate": f"{label}<br>%{{x:.4g}} {axes.time}: %{{y:.4g}} {axes.unit}<extra></extra>",
     }  # fmt: skip
 
 
-def _peak(label: str, x: list[float], values: pl.Series, size: int, unit: str, color: str) -> dict[str, Any]:
-    point = int(values.arg_max() or 0)
-    return {
-        "type": "scatter", "mode": "markers", "name": f"{label}: peak", "showlegend": False, "x": [x[point]],
-        "y": [values[point] / size], "marker": {"color": color, "size": 8, "symbol": "diamond"},
-        "hovertemplate": f"{label}: peak %{{y:.4g}} {unit}<extra></extra>",
-    }  # fmt: skip
+def _envelope(time: Int, values: Int) -> tuple[Int, Int]:
+    """Return the beginnings of equal stretches of time, int64 [E], and the highest value in each.
+
+    Args:
+        time: int64 [P], ascending.
+        values: int64 [P]: the value from then on.
+    """
+    edges = np.linspace(time[0], time[-1], _STRETCHES + 1).astype(np.int64)
+    edges[0] = time[0]
+    low = np.maximum(np.searchsorted(time, edges, side="right") - 1, 0)
+    high = np.maximum(np.append(np.searchsorted(time, edges[1:], side="left"), len(time)), low + 1)
+    # Every second slice is a stretch's; the last one ends at the end.
+    slices = np.stack((low, high), axis=1).ravel()[:-1]
+    return edges, np.maximum.reduceat(np.append(values, values.min()), slices)[::2]
 
 
 def _plot_copies(copies: pl.DataFrame) -> Plot:
-    total = copies.group_by("kind").agg(pl.col("bytes").sum(), pl.col("copies").sum())
-    total = total.sort("bytes", "kind", descending=[True, False])
-    size, unit = _size_unit(int(total["bytes"].max() or 0))  # type: ignore[arg-type]
+    total = copies.group_by("kind").agg(pl.col("bytes").sum()).sort("bytes", "kind", descending=[True, False])
+    size, unit = _size_unit(max(total["bytes"].to_list(), default=0))
     values = [value / size for value in total["bytes"]]
     hover = f"%{{y}}: %{{x:.4g}} {unit}"
     return bars(total["kind"].to_list(), values, x=f"copied, {unit}", color=COLORS["memory"], hover=hover)

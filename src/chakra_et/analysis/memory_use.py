@@ -15,6 +15,7 @@ from chakra_et._jit.json_scan import tensor_records
 from chakra_et._jit.paths import widen
 from chakra_et._jit.storages import number_lives
 from chakra_et.analysis.view import RankView
+from chakra_et.ir import NodeType
 from chakra_et.ir.arrays import string_bytes
 
 __all__ = ["Usage", "find_usage"]
@@ -71,7 +72,7 @@ def _from_events(view: RankView) -> list[Usage]:
     device = trace.integers("device", 0)[rows]
     names = ("alloc_bytes", "alloc_address", "alloc_total_bytes", "alloc_reserved_bytes")
     columns = [trace.integers(name, -1)[rows] for name in names]
-    first = int(view.start_ns[view.activities["row"].to_numpy()].min(initial=2**62))
+    first = int(view.start_ns[view.nodes["type"].fill_null(0).to_numpy() > NodeType.METADATA_NODE].min(initial=2**62))
     found = []
     for number in np.unique(device).tolist():
         mine = device == number
@@ -163,7 +164,8 @@ def _operator_times(view: RankView, timed: bool) -> tuple[Int, Int, Int]:
     place = np.arange(count, dtype=np.int64)
     begin = view.start_ns if timed else 2 * place
     end = begin + view.duration_ns if timed else 2 * place + 1
-    host = view.nodes["is_cpu_op"].fill_null(False).to_numpy() & (view.nodes["type"].fill_null(0).to_numpy() > 1)
+    host = view.nodes["is_cpu_op"].fill_null(False).to_numpy()
+    host &= view.nodes["type"].fill_null(0).to_numpy() > NodeType.METADATA_NODE
     parent = view.parent_rows
     inside = host & (parent >= 0)
     inside &= host[parent] & (begin >= begin[parent])

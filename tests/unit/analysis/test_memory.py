@@ -406,6 +406,20 @@ def test_pictures_are_plain_json():
     assert json.dumps(memory(nothing.build()).plot().as_dict(), allow_nan=False)
 
 
+def test_several_ranks_are_drawn_by_their_highest():
+    plot = memory(TraceSet((steps([8] * 3, rank=0), steps([8] * 3, rank=1, base=10_000)))).plot().as_dict()
+    first, mark, second, _ = plot["data"]
+    assert (first["name"], second["name"]) == ("rank 0", "rank 1")
+    assert len(first["x"]) == len(first["y"]) == 201
+    # Time counts from the first operator on, at 10 ns: from 20 to 60 ns, there are 1,000 bytes more.
+    at = dict(zip(first["x"], first["y"], strict=True))
+    high = [time for time, value in at.items() if time < 90 and value * 1024 >= 1000]
+    assert (min(high), max(high)) == pytest.approx((10, 50), abs=2)
+    assert max(first["y"]) == mark["y"][0] == 3024 / 1024
+    assert max(second["y"]) == 13024 / 1024
+    assert "highest" in plot["layout"]["yaxis"]["title"]["text"]
+
+
 def test_the_result_is_plain_json():
     found = json.loads(json.dumps(memory(usual()).as_dict(), allow_nan=False))
     assert found["analysis"] == "memory"
