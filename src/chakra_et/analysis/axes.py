@@ -11,17 +11,21 @@ __all__ = ["axis_of", "bus_factor", "full_bytes", "scope_of"]
 # In order: the first that fits counts. Megatron writes TENSOR_MODEL_PARALLEL_GROUP, DeviceMesh mesh_tp, DeepSpeed and
 # FSDP their own words; initials stand between separators.
 _AXES: tuple[tuple[str, str], ...] = (
+    # Gradients of experts, and with context parallelism: data parallel all the same.
+    ("dp", r"data_?parallel"),
     ("ep", r"expert|(?:^|[^a-z])(?:moe_?)?e(?:t|d)?p(?:[^a-z]|$)"),
     ("cp", r"context|sequence|(?:^|[^a-z])(?:cp|sp|ulysses|ring_attn)(?:[^a-z]|$)"),
     ("tp", r"tensor|(?:^|[^a-z])(?:tp|mp)(?:[^a-z]|$)"),
     ("pp", r"pipe|embedding|(?:^|[^a-z])pp(?:[^a-z]|$)"),
     ("dp", r"data|replica|fsdp|shard|zero|(?:^|[^a-z])(?:dp|ddp|hsdp)(?:[^a-z]|$)"),
-    ("world", r"default|world|undefined"),
+    ("world", r"default|world"),
 )
 
 
 def axis_of(group: ProcessGroup | None) -> str | None:
     """Return the axis of parallelism that a group's description (or name) tells: tp, pp, dp, ep, cp or world.
+
+    PyTorch describes every group that the user doesn't as ``undefined``, which tells nothing.
 
     Example:
         >>> axis_of(ProcessGroup("12", (0, 1), 2, "TENSOR_MODEL_PARALLEL_GROUP")), axis_of(ProcessGroup("3", (0,), 1))

@@ -51,6 +51,22 @@ _PARTS: dict[str, tuple[int, ...]] = {
     "covered_memory_ns": (5, 6, 7),
 }
 _KEYS = ("rank", "iteration")
+_WORDS = {
+    "exposed_communication_ns": "communication that no compute hides",
+    "idle_host_bound_ns": "the device waits for the host to launch (host-bound)",
+    "idle_launch_latency_ns": "launch latency",
+    "idle_other_stream_ns": "the device waits for another stream or event",
+    "idle_communication_ns": "the device idles for a communication",
+    "idle_unexplained_ns": "the device is idle, and nothing in the trace says why",
+    "memory_ns": "copies and sets that nothing hides",
+}
+# Where no rank has a device.
+_HOST_WORDS = {
+    "exposed_communication_ns": "communication that no operator hides",
+    "idle_host_bound_ns": "the host is idle between operators",
+    "idle_communication_ns": "the host idles for a communication",
+    "idle_unexplained_ns": "the host is idle, and nothing in the trace says why",
+}
 # As HolisticTraceAnalysis has it by default.
 _SHORT_NS = 30_000
 
@@ -132,12 +148,10 @@ def measure(view: RankView) -> Part:
     start, end = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
     kind = activities["category"].to_physical().cast(pl.Int8).to_numpy()
     ends = np.argsort(end, kind="stable")
+    bounds = [(window.begin_ns, window.end_ns) for window in view.windows]
+    until = partition(start, end, kind, ends, np.array(bounds, np.int64).reshape(-1))
     rows = []
-    for window in view.windows:
-        moments = np.array([window.begin_ns, window.end_ns], np.int64)
-        times = partition(start, end, kind, ends, moments)[1]
-        idle = idle_stretches(start, end, window.begin_ns, window.end_ns)
-        causes = _causes(view, idle)
+    for window, times, causes in zip(view.windows, until[1::2] - until[::2], _causes(view), strict=True):
         rows.append(
             {
                 "rank": view.rank,
@@ -154,20 +168,37 @@ def measure(view: RankView) -> Part:
     return Part(pl.DataFrame(rows, schema=dict.fromkeys(names, pl.Int64)), _streams(view))
 
 
-def _causes(view: RankView, idle: Int) -> Int:
-    """Return the idle time by cause, int64 [5]."""
+def _causes(view: RankView) -> Int:
+    """Return the idle time of each window by cause, int64 [W, 5]."""
+    found = np.zeros((len(view.windows), 5), np.int64)
+    idle, window = _idle(view)
     if not len(idle):
-        return np.zeros(5, np.int64)
+        return found
     rows = view.activities["row"].to_numpy()
     first = np.where(idle[:, 2] >= 0, rows[idle[:, 2]], -1)
     graph = view.graph
     cause, lane = node_causes(view)
     start = view.start_ns
-    found = idle_causes(
+    each = idle_causes(
         idle[:, :2].copy(), first, graph.indptr, graph.preds, start, start + view.duration_ns, cause, lane
     )
-    total: Int = found.sum(axis=0)
-    return total
+    np.add.at(found, window, each)
+    return found
+
+
+def _idle(view: RankView) -> tuple[Int, Int]:
+    """Return the idle stretches of all windows as `idle_stretches` does, int64 [I, 3], and their windows, int64 [I]."""
+    start, end = view.activities["start_ns"].to_numpy(), view.activities["end_ns"].to_numpy()
+    latest = np.maximum.accumulate(end)
+    found = [np.empty((0, 3), np.int64)]
+    for window in view.windows:
+        low = int(np.searchsorted(start, window.begin_ns))
+        begin = max(window.begin_ns, int(latest[low - 1])) if low else window.begin_ns
+        idle = idle_stretches(start[low:], end[low:], begin, window.end_ns)
+        idle[:, 2] += np.where(idle[:, 2] >= 0, low, 0)
+        found.append(idle)
+    counts = [len(idle) for idle in found[1:]]
+    return np.concatenate(found), np.repeat(np.arange(len(counts), dtype=np.int64), counts)
 
 
 def node_causes(view: RankView) -> tuple[npt.NDArray[np.int8], Int]:
@@ -221,26 +252,17 @@ def combine(parts: Mapping[int, Part], job: Job) -> Breakdown:
         table = table.group_by(keys, maintain_order=True).agg(pl.col(sums).sum())
     streams = pl.concat([parts[rank].streams for rank in job.ranks])
     parameters = job.options.as_dict() | {"by": list(keys)}
-    return Breakdown("breakdown", parameters, table, job.coverage, job.notes, _findings(table), streams)
+    return Breakdown("breakdown", parameters, table, job.coverage, job.notes, _findings(table, job), streams)
 
 
-def _findings(table: pl.DataFrame) -> tuple[Finding, ...]:
+def _findings(table: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
     """Say what takes most of the time that isn't compute."""
     count = int(table["iterations"].sum()) or 1
     span = int(table["span_ns"].sum())
     if not span:
         return ()
     said = []
-    words = {
-        "exposed_communication_ns": "communication that no compute hides",
-        "idle_host_bound_ns": "the device waits for the host to launch (host-bound)",
-        "idle_launch_latency_ns": "launch latency",
-        "idle_other_stream_ns": "the device waits for another stream or event",
-        "idle_communication_ns": "the device idles for a communication",
-        "idle_unexplained_ns": "the device is idle, and nothing in the trace says why",
-        "memory_ns": "copies and sets that nothing hides",
-    }
-    for name, text in words.items():
+    for name, text in (_WORDS if any(fact.has_device for fact in job.facts.values()) else _HOST_WORDS).items():
         time = int(table[name].sum())
         if time * 20 >= span:
             each = time // count

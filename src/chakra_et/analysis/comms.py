@@ -23,6 +23,7 @@ __all__ = ["Comms", "combine", "comms", "measure"]
 
 _KEYS = ("rank", "iteration", "pg_name", "axis", "scope", "comm_type", "size_class_bytes", "comm_dtype")
 _DEFAULT = ("pg_name", "axis", "comm_type", "size_class_bytes")
+_SPLITS = ("in_split_sizes", "out_split_sizes")
 _GIB = 1 << 30
 
 
@@ -49,8 +50,9 @@ class Comms(Result):
 
     Attributes:
         sizes: The message-size histogram: ``comm_type``, ``size_class_bytes``, ``count``, ``size_bytes``.
-        imbalance: Uneven all-to-alls, a row a rank and group: ``rank``, ``pg_name``, ``count``, ``sent_bytes``,
-            ``received_bytes``, ``received_share`` of the mean over ranks (1 is even).
+        imbalance: All-to-alls in which some rank sends or receives unequal parts, a row a rank and group: ``rank``,
+            ``pg_name``, ``count``, ``sent_bytes``, ``received_bytes`` (null where the trace doesn't tell),
+            ``received_share`` of the mean over ranks (1 is even).
     """
 
     sizes: pl.DataFrame
@@ -211,43 +213,41 @@ def _imbalance(table: pl.DataFrame) -> pl.DataFrame:
     """Return who sends and receives how much in uneven all-to-alls."""
     schema = {"rank": pl.Int64, "pg_name": pl.String, "count": pl.Int64, "sent_bytes": pl.Int64,
               "received_bytes": pl.Int64, "received_share": pl.Float64}  # fmt: skip
-    uneven = table.filter(
-        (pl.col("comm_type") == "all_to_all")
-        & (pl.col("in_split_sizes").is_not_null() | pl.col("out_split_sizes").is_not_null())
-    )
-    if not uneven.height:
-        return pl.DataFrame(schema=schema)
-    splits = uneven.select("in_split_sizes", "out_split_sizes").unique()
-    sums = splits.with_columns(
-        sent=pl.Series([_total(text) for text in splits["in_split_sizes"]], dtype=pl.Int64),
-        received=pl.Series([_total(text) for text in splits["out_split_sizes"]], dtype=pl.Int64),
-    )
-    both = uneven.join(sums, on=splits.columns, nulls_equal=True)
-    # Splits count elements (rows) of the vector whose bytes are known.
-    item = pl.when(pl.col("sent") > 0).then(pl.col("comm_size") / pl.col("sent")).otherwise(0.0)
+    told = pl.any_horizontal(pl.col(*_SPLITS).is_not_null())
+    table = table.filter((pl.col("comm_type") == "all_to_all") & told)
+    splits = table.select(_SPLITS).unique()
+    rows = [(*_split(sent), *_split(received)) for sent, received in splits.iter_rows()]
+    names = {"sent": pl.Int64, "sent_uneven": pl.Boolean, "received": pl.Int64, "received_uneven": pl.Boolean}
+    splits = splits.hstack(pl.DataFrame(rows, schema=names, orient="row"))
+    table = table.join(splits, on=_SPLITS, nulls_equal=True)
+    table = table.filter((pl.col("sent_uneven") | pl.col("received_uneven")).any().over("meeting"))
+    # Splits count elements (rows) of a vector whose bytes are known, but on a rank that sends none.
+    item = pl.when(pl.col("sent") > 0).then(pl.col("comm_size") / pl.col("sent")).max().over("meeting")
+    table = table.with_columns(got=(pl.col("received") * item).round().cast(pl.Int64))
     found = (
-        both.group_by("rank", "pg_name")
+        table.group_by("rank", "pg_name")
         .agg(
             pl.len().cast(pl.Int64).alias("count"),
             sent_bytes=pl.col("comm_size").sum(),
-            received_bytes=(pl.col("received") * item).sum().round().cast(pl.Int64),
+            received_bytes=pl.when(pl.col("got").is_not_null().all()).then(pl.col("got").sum()),
         )
         .sort("pg_name", "rank")
     )
     mean = pl.col("received_bytes").mean().over("pg_name")
     return found.with_columns(
         received_share=pl.when((mean > 0) & (pl.len().over("pg_name") > 1)).then(pl.col("received_bytes") / mean)
-    ).select(*schema)
+    ).select(pl.col(name).cast(dtype) for name, dtype in schema.items())
 
 
-def _total(text: str | None) -> int | None:
-    if not text:
-        return None
+def _split(text: str | None) -> tuple[int | None, bool]:
+    """Return the sum of a JSON list of numbers, None without one, and whether they differ."""
     try:
-        values: Any = json.loads(text)
+        values: Any = json.loads(text or "")
     except ValueError:
-        return None
-    return sum(values) if isinstance(values, list) and all(isinstance(value, int) for value in values) else None
+        return None, False
+    if not isinstance(values, list) or not values or not all(isinstance(value, int) for value in values):
+        return None, False
+    return sum(values), len(set(values)) > 1
 
 
 def _findings(rows: pl.DataFrame, imbalance: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
@@ -265,5 +265,5 @@ def _findings(rows: pl.DataFrame, imbalance: pl.DataFrame, job: Job) -> tuple[Fi
     most = imbalance.drop_nulls("received_share").sort("received_share", descending=True).head(1)
     for rank, group, share in most.select("rank", "pg_name", "received_share").iter_rows():
         if share >= 1.2:
-            said.append(Finding(f"rank {rank} receives {share:.2f} times the mean in all-to-alls of group {group}"))
+            said.append(Finding(f"rank {rank} receives {share:.2f} times the mean in uneven all-to-alls of group {group}"))
     return tuple(said)

@@ -31,7 +31,7 @@ class Overlap(Result):
     """Communication that compute hides.
 
     Columns of `table`, a row for each combination of what `by` says (default: rank and iteration): the keys, ``count``
-    (communications), ``communication_ns`` (time in which one of them runs: their union on each rank and iteration,
+    (communications that start in it), ``communication_ns`` (time in which one of them runs: their union on each rank and iteration,
     added up over those), ``overlap_ns`` (of that, while a computing kernel runs), ``exposed_communication_ns`` (the
     rest), ``overlap_share`` (0 to 1; null without communication). Groups that run at once each have their own time, so
     rows of several groups may add up to more than the total.
@@ -75,7 +75,7 @@ def measure(view: RankView) -> pl.DataFrame:
     keys = check_keys(view.options, _KEYS, _DEFAULT)
     pieces = view.communication_pieces(tuple(dict.fromkeys(("iteration", *keys))))
     found = pieces.group_by(keys, maintain_order=True).agg(
-        pl.len().cast(pl.Int64).alias("count"), pl.col(*_TIMES[:2]).sum()
+        pl.col("begins").sum().cast(pl.Int64).alias("count"), pl.col(*_TIMES[:2]).sum()
     )
     return found.select(*keys, "count", *_TIMES[:2])
 

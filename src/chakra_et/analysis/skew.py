@@ -21,7 +21,11 @@ __all__ = ["Skew", "combine", "measure", "skew"]
 
 _KEYS = ("rank", "iteration", "pg_name", "comm_type")
 _DEFAULT = ("rank",)
-_CAUSES = {"late_compute_ns": "its compute", "late_host_ns": "its host", "late_before_ns": "its communication before"}
+_CAUSES = {
+    "late_compute_ns": "its compute takes longer",
+    "late_host_ns": "its host is late",
+    "late_before_ns": "it was late already before",
+}
 _THIRDS = ("last_in_begin", "last_in_middle", "last_in_end")
 
 
@@ -124,7 +128,7 @@ def _arrivals(table: pl.DataFrame, offsets: Mapping[int, int]) -> pl.DataFrame:
     """Return each rank's arrival at each meeting, in order of arrival, and why it is later than the others' mean."""
     shift = pl.col("rank").replace_strict(dict(offsets), default=0, return_dtype=pl.Int64)
     # Counted from the first, since sums of times since 1970 don't fit into 64 bits.
-    origin = table.select(pl.col("ready_ns").min()).item() or 0
+    origin = table.select((pl.col("ready_ns") + shift).min()).item() or 0
     table = table.with_columns(
         arrival=pl.col("ready_ns") + shift - origin,
         left=pl.col("left_ns") + shift - origin,
@@ -241,7 +245,7 @@ def _findings(arrivals: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
     for row in rows.head(3).iter_rows(named=True):
         cause = max(_CAUSES, key=lambda name: row[name])
         why = (
-            f"; mostly {_CAUSES[cause]} is late ({format_share(row[cause], row['late'])})"
+            f"; mostly {_CAUSES[cause]} ({format_share(min(row[cause], row['late']), row['late'])})"
             if row[cause] * 2 > row["late"] > 0
             else ""
         )

@@ -232,6 +232,8 @@ class RankView:
         table = communications(self.trace, self.rank, more)
         if self.has_device and not table["is_cpu_op"].all():
             table = table.filter(~pl.col("is_cpu_op").fill_null(False))
+            if self.options.linked_only:
+                table = table.join(self._plain_activities.select("row"), on="row", how="semi", maintain_order="left")
         table = pl.concat([table, self._unnamed(table)], how="diagonal")
         row = table["row"].to_numpy()
         start = self.start_ns[row]
@@ -251,7 +253,7 @@ class RankView:
         told = told.join(table.select("row"), on="row", how="anti")
         return told.select(
             rank=pl.lit(self.rank, pl.Int64), row="row", name="name", start_ns="start_ns",
-            duration_ns=pl.col("end_ns") - pl.col("start_ns"), comm_size="bytes",
+            duration_ns=pl.col("end_ns") - pl.col("start_ns"), ready_ns="start_ns", comm_size="bytes",
         )  # fmt: skip
 
     def communication_pieces(self, keys: tuple[str, ...]) -> pl.DataFrame:
@@ -261,21 +263,23 @@ class RankView:
             keys: ``rank``, ``iteration``, ``pg_name``, ``comm_type``, ...
 
         Returns:
-            The keys, ``communication_ns`` (of the piece, inside its stretch), ``overlap_ns`` (of that, while
-            something computes).
+            The keys, ``begins`` (the communication starts in this stretch), ``communication_ns`` (of the piece, inside
+            its stretch), ``overlap_ns`` (of that, while something computes).
         """
         table = self.communications
         start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
         begins = np.array([window.begin_ns for window in self.windows], np.int64)
         ends = np.array([window.end_ns for window in self.windows], np.int64)
         first = np.searchsorted(ends, start, side="right")
-        count = np.maximum(np.searchsorted(begins, end, side="left") - first, 0)
+        behind = np.maximum(np.searchsorted(begins, end, side="left"), np.searchsorted(begins, start, side="right"))
+        count = np.maximum(behind - first, 0)
         rows = np.repeat(np.arange(len(start)), count)
         window = first[rows] + np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count)
         pieces = table.drop("iteration", "window")[rows].with_columns(
             comm_type="kind",
             iteration=self.iterations.gather(pl.Series(window)),
             window=pl.Series(window),
+            begins=pl.Series(start[rows] >= begins[window]),
             begin=pl.Series(np.maximum(start[rows], begins[window])),
             until=pl.Series(np.minimum(end[rows], ends[window])),
         )
@@ -284,7 +288,7 @@ class RankView:
         pieces = pieces.with_columns(begin=pl.min_horizontal(pl.max_horizontal("begin", covered), "until"))
         begin, until = pieces["begin"].to_numpy(), pieces["until"].to_numpy()
         hidden = self.cover(CATEGORIES[0]).between(begin, until)
-        return pieces.select(*keys, communication_ns=pl.Series(until - begin), overlap_ns=pl.Series(hidden))
+        return pieces.select(*keys, "begins", communication_ns=pl.Series(until - begin), overlap_ns=pl.Series(hidden))
 
     @cached_property
     def op_rows(self) -> Int:
