@@ -38,8 +38,8 @@ def plot_memory(timeline: pl.DataFrame, copies: pl.DataFrame) -> Plot:
     """Return step lines of memory in use; bars of bytes by kind of copy where none is known.
 
     One rank and device is drawn as it is, with what its allocator held. Of several, the eight with the highest peaks
-    are, each by the most that it had in use in each 200th of the time. The host's memory is only drawn where there is
-    no other.
+    are, each by the most that it had in use in each 200th of the time; of these, all but the highest and the lowest
+    wait in the legend. The host's memory is only drawn where there is no other.
 
     Args:
         timeline: `Memory.timeline`.
@@ -59,7 +59,9 @@ def plot_memory(timeline: pl.DataFrame, copies: pl.DataFrame) -> Plot:
     for place, (rank, device, _) in enumerate(shown.iter_rows()):
         part = table.filter(pl.col("rank") == rank, pl.col("device") == device)
         label = f"rank {rank}, device {device}" if several else f"rank {rank}"
-        data += _lines(part, label, axes, KIND_COLORS[place % len(KIND_COLORS)], alone=shown.height == 1)
+        lines = _lines(part, label, axes, KIND_COLORS[place % len(KIND_COLORS)], alone=shown.height == 1)
+        visible = place in (shown["in_use_bytes"].arg_max(), shown["in_use_bytes"].arg_min())
+        data += [line | {"legendgroup": label, "visible": True if visible else "legendonly"} for line in lines]
     what = "memory in use" if shown.height == 1 else f"highest memory in use per 1/{_STRETCHES} of the time"
     shape = layout(
         x=f"time, {axes.time}" if axes.time else "changes, in the order of operators", y=f"{what}, {axes.unit}"

@@ -418,6 +418,8 @@ def test_several_ranks_are_drawn_by_their_highest():
     assert max(first["y"]) == mark["y"][0] == 3024 / 1024
     assert max(second["y"]) == 13024 / 1024
     assert "highest" in plot["layout"]["yaxis"]["title"]["text"]
+    four = memory(TraceSet(tuple(steps([8] * 3, rank=rank, base=10 * (rank % 3)) for rank in range(4)))).plot()
+    assert [line["visible"] for line in four.data[::2]] == [True, "legendonly", True, "legendonly"]
 
 
 def test_the_result_is_plain_json():
