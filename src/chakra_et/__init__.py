@@ -1,4 +1,4 @@
-"""Chakra execution traces from real profiles: convert, validate, reconstruct, repair, slice, simulate, export.
+"""Chakra execution traces from real profiles: convert, validate, repair, slice, analyze, simulate, export.
 
 Everything that a user needs is here; each name is loaded when it is first used, so that importing the package is cheap.
 
@@ -14,6 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from chakra_et.analysis.analyze import Analyses, analyze
+    from chakra_et.analysis.options import Options as AnalysisOptions
     from chakra_et.conversion import (
         ConversionResult,
         ConvertOptions,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from chakra_et.passes.reconstruct import Reconstruction, reconstruct
     from chakra_et.passes.repair import Change, repair
     from chakra_et.passes.select import select_ids, select_iteration, select_time
+    from chakra_et.reports.analysis_html import export_report
     from chakra_et.reports.dot import export_dot, export_graphml
     from chakra_et.reports.perfetto import export_perfetto
     from chakra_et.reports.sweep_html import export_sweep_html
@@ -59,6 +62,8 @@ __version__ = "0.1.0"
 
 # Name here -> the module it lives in, and its name there where that differs.
 _EXPORTS: dict[str, str] = {
+    "Analyses": "chakra_et.analysis.analyze",
+    "AnalysisOptions": "chakra_et.analysis.options:Options",
     "AstraConfig": "chakra_et.specs",
     "AstraOptions": "chakra_et.sim.astra",
     "COLUMNS": "chakra_et.ir",
@@ -91,12 +96,14 @@ _EXPORTS: dict[str, str] = {
     "TraceMetadata": "chakra_et.ir",
     "TraceSet": "chakra_et.ir",
     "ValidationReport": "chakra_et.validation",
+    "analyze": "chakra_et.analysis.analyze",
     "convert": "chakra_et.conversion",
     "convert_to": "chakra_et.conversion",
     "export_astra_sim": "chakra_et.sim.astra_sim",
     "export_dot": "chakra_et.reports.dot",
     "export_graphml": "chakra_et.reports.dot",
     "export_perfetto": "chakra_et.reports.perfetto",
+    "export_report": "chakra_et.reports.analysis_html",
     "export_sweep_html": "chakra_et.reports.sweep_html",
     "fuse": "chakra_et.passes.fuse",
     "load": "chakra_et.io:read_set",
@@ -118,6 +125,8 @@ _EXPORTS: dict[str, str] = {
 
 __all__ = [
     "COLUMNS",
+    "Analyses",
+    "AnalysisOptions",
     "AstraConfig",
     "AstraOptions",
     "ChakraError",
@@ -150,12 +159,14 @@ __all__ = [
     "TraceSet",
     "ValidationReport",
     "__version__",
+    "analyze",
     "convert",
     "convert_to",
     "export_astra_sim",
     "export_dot",
     "export_graphml",
     "export_perfetto",
+    "export_report",
     "export_sweep_html",
     "fuse",
     "load",

@@ -16,6 +16,7 @@ from chakra_et.ir import NodeType, Trace
 from chakra_et.ir.cut import timing_of
 from chakra_et.ir.graph import positions
 from chakra_et.specs import KernelClasses
+from chakra_et.specs.kernels import OTHER
 
 __all__ = ["CATEGORIES", "find_activities", "has_device", "launches_of", "parent_rows", "recorded_starts"]
 
@@ -94,14 +95,17 @@ def find_activities(trace: Trace, start: Int, classes: KernelClasses) -> pl.Data
             "stream": _column(trace, nodes, "tid" if hosted else "stream").fill_null(0),
         }
     )
-    kind = classes.classify_names(table["name"])
+    kind = classes.classify_names(table["name"]).cast(pl.String)
+    if hosted:
+        # Operators of the host that start a communication are no communications themselves: their nodes tell.
+        kind = kind.replace(_COMMUNICATION, OTHER)
     types = nodes["type"]
     communicates = (types >= int(NodeType.COMM_SEND_NODE)) | (kind == _COMMUNICATION)
     copy = _column(trace, nodes, "copy_kind")
     moves = (types < int(NodeType.COMP_NODE)) | copy.is_not_null()
     bytes_moved = pl.coalesce("size", "touched")
     return table.with_columns(
-        kind=kind.cast(pl.String),
+        kind=kind,
         size=_column(trace, nodes, "comm_size").cast(pl.Int64),
         touched=_column(trace, nodes, "tensor_size").cast(pl.Int64),
         communicates=communicates,

@@ -309,8 +309,9 @@ def _notes(rows: pl.DataFrame, job: Job) -> list[str]:
 def _findings(rows: pl.DataFrame, steps: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
     said = []
     mfu = steps["mfu"].drop_nulls()
-    if len(mfu):
-        said.append(Finding(f"model FLOP utilization {format_share(float(mfu.mean() or 0), 1)} of the peaks"))  # type: ignore[arg-type]
+    if len(mfu) and (job.coverage.modelled or 0) >= 0.5:
+        least = "at least " if (job.coverage.modelled or 0) < 0.9 else ""
+        said.append(Finding(f"model FLOP utilization {least}{format_share(float(mfu.mean() or 0), 1)} of the peaks"))  # type: ignore[arg-type]
     count = sum(len(fact.windows) for fact in job.facts.values()) or 1
     far = rows.filter((pl.col("peak_share") < 0.5) & (pl.col("share") >= 0.05))
     for row in far.head(2).iter_rows(named=True):

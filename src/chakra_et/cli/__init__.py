@@ -11,7 +11,20 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from chakra_et.cli import convert, demo, export, info, reconstruct, repair, simulate, slice, sweep, validate
+from chakra_et.cli import (
+    analyze,
+    convert,
+    demo,
+    export,
+    info,
+    reconstruct,
+    repair,
+    report,
+    simulate,
+    slice,
+    sweep,
+    validate,
+)
 from chakra_et.cli._ending import open_streams, report_ending, sigterm_raises
 from chakra_et.cli._first_run import ANY, ASTRA, NATIVE, announce_compilation
 
@@ -25,6 +38,8 @@ COMMANDS: tuple[tuple[str, ModuleType], ...] = (
     ("validate", validate),
     ("repair", repair),
     ("reconstruct", reconstruct),
+    ("analyze", analyze),
+    ("report", report),
     ("simulate", simulate),
     ("sweep", sweep),
     ("export", export),

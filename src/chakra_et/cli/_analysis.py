@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from chakra_et.cli._output import print_line, print_table
+from chakra_et.cli._output import print_line, print_table, stdout_console
 from chakra_et.cli._simulation import add_system, read_system
 from chakra_et.cli._types import input_path, whole_number
 from chakra_et.units import format_share
@@ -31,6 +31,9 @@ __all__ = [
 # What users write for columns.
 _ALIASES = {"pg": "pg_name", "group": "pg_name", "type": "comm_type", "size": "size_class_bytes", "dtype": "comm_dtype",
             "kernel": "name"}  # fmt: skip
+# Of columns that hold words, and what stands between columns.
+_NARROWEST = 12
+_BETWEEN = 2
 
 
 def add_analysis(parser: argparse.ArgumentParser) -> None:
@@ -103,9 +106,44 @@ def print_columns(title: str, table: pl.DataFrame, columns: Sequence[str], *, li
     if not shown.width:
         return
     headings, rows = cells(shown if limit is None else shown.head(limit))
-    print_table(title, [heading.replace(" ", "\n") for heading in headings], rows, left=word_places(shown))
+    headings = [heading.replace(" ", "\n") for heading in headings]
+    words = word_places(shown)
+    kept, widths = _fitting(headings, rows, words)
+    rows = [[_cut(row[place], widths.get(place)) for place in kept] for row in rows]
+    print_table(title, [headings[place] for place in kept], rows, left=[kept.index(place) for place in words])
+    hidden = [name for place, name in enumerate(shown.columns) if place not in kept]
+    if hidden:
+        print_line(f"(not enough width for {', '.join(hidden)}: --csv or --json)")
     if len(rows) < table.height:
         print_line(f"({table.height - len(rows):,} more rows: --limit, --csv or --json)\n")
+
+
+def _fitting(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int]
+) -> tuple[list[int], dict[int, int]]:
+    """Return which columns fit into a line, and how wide those that hold words may be."""
+    natural = [
+        max([*map(len, heading.split("\n")), *(len(row[place]) for row in rows)])
+        for place, heading in enumerate(headings)
+    ]
+    least = [min(width, _NARROWEST) if place in words else width for place, width in enumerate(natural)]
+    kept = list(range(len(headings)))
+    room = (stdout_console().width or 80) - 1
+    while len(kept) > 1 and sum(least[place] + _BETWEEN for place in kept) > room:
+        # The last number goes first: columns stand in the order of their worth.
+        numbers = [place for place in kept if place not in words] or kept
+        kept.remove(numbers[-1])
+    left = room - sum(least[place] + _BETWEEN for place in kept)
+    widths = {place: least[place] for place in words if place in kept}
+    while left > 0 and any(width < natural[place] for place, width in widths.items()):
+        narrow = min((width, place) for place, width in widths.items() if width < natural[place])[1]
+        widths[narrow] += 1
+        left -= 1
+    return kept, widths
+
+
+def _cut(text: str, width: int | None) -> str:
+    return text if width is None or len(text) <= width else text[: max(width - 3, 1)] + "..."
 
 
 def print_findings(findings: Sequence[Finding], *, limit: int) -> None:

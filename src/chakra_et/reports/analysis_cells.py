@@ -7,11 +7,17 @@ from typing import Any
 
 import polars as pl
 
-from chakra_et.units import format_bytes, format_count, format_ns, format_share
+from chakra_et.units import format_bytes, format_count, format_share
 
 __all__ = ["COLUMNS", "SCREEN", "cells", "shown_columns", "word_places"]
 
-_LONGEST = 48
+_LONGEST = 60
+# Shorter than the column's name.
+_HEADINGS = {"exposed_communication_ns": "exposed comm.", "pg_name": "group", "comm_type": "type",
+             "comm_dtype": "dtype", "size_class_bytes": "size from", "bus_gib_per_s": "bus GiB/s",
+             "bus_bytes_per_s": "bus bandwidth", "transfer_mean_ns": "transfer", "idle_launch_latency_ns": "launch latency",
+             "idle_host_bound_ns": "host bound", "idle_other_stream_ns": "other stream",
+             "idle_communication_ns": "idle: comm.", "idle_unexplained_ns": "unex- plained", "flop_per_s": "FLOP/s", "bytes_per_s": "memory bandwidth"}  # fmt: skip
 _RATES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _UNITS = ("_bytes_per_s", "_flop_per_s", "_ns", "_bytes")
 _NUMBERS = ("rank", "iteration", "stream", "device")
@@ -26,11 +32,11 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "overlap": ("rank", "iteration", "pg_name", "comm_type", "count", "communication_ns", "overlap_ns",
                 "exposed_communication_ns", "overlap_share"),
     "comms": ("rank", "iteration", "pg_name", "axis", "scope", "comm_type", "comm_dtype", "size_class_bytes", "count",
-              "time_ns", "wait_ns", "transfer_mean_ns", "bus_bytes_per_s", "bus_gib_per_s", "link_share"),
+              "time_ns", "transfer_mean_ns", "bus_bytes_per_s", "bus_gib_per_s", "wait_ns", "link_share"),
     "skew": ("rank", "iteration", "pg_name", "comm_type", "count", "last_count", "last_share", "behind_mean_ns",
              "behind_max_ns", "waited_ns", "cost_ns", "late_compute_ns", "late_host_ns", "late_before_ns"),
     "critical-path": ("kind", "name", "path_ns", "path_share", "total_ns", "gain_ns", "gain_share"),
-    "kernels": ("rank", "iteration", "stream", "name", "kind", "category", "op", "count", "total_ns", "share",
+    "kernels": ("rank", "iteration", "stream", "name", "kind", "op", "count", "total_ns", "share",
                 "mean_ns", "p50_ns", "p99_ns"),
     "ops": ("rank", "iteration", "op", "shapes", "module", "kind", "count", "total_ns", "share", "mean_ns",
             "flop_per_s", "bytes_per_s", "bound", "peak_share"),
@@ -63,6 +69,8 @@ def cells(table: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
 
 
 def _heading(name: str) -> str:
+    if name in _HEADINGS:
+        return _HEADINGS[name]
     for suffix in _UNITS:
         if name.endswith(suffix):
             rate = "/s" if suffix.endswith("_s") else ""
@@ -80,7 +88,7 @@ def _cell(name: str, value: Any) -> str:
     if name in _NUMBERS:
         return str(value)
     if name.endswith("_ns"):
-        return format_ns(value)
+        return _time(value)
     if name == "mfu" or name.endswith("share"):
         return format_share(value, 1)
     if name.endswith("_per_s"):
@@ -92,9 +100,19 @@ def _cell(name: str, value: Any) -> str:
     return f"{value:,.4g}" if isinstance(value, float) else format_count(value)
 
 
+def _time(value_ns: float) -> str:
+    """Return a time with four digits, which is what a table has room for."""
+    size = abs(value_ns)
+    for unit_ns, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
+        if size >= unit_ns:
+            digits = 3 - len(str(int(size / unit_ns))) + 1
+            return f"{value_ns / unit_ns:,.{max(digits, 0)}f} {unit}"
+    return f"{value_ns:.0f} ns"
+
+
 def _rate(value: float, name: str) -> str:
     if "gib" in name:
-        return f"{value:,.1f} GiB/s"
+        return f"{value:,.1f}"
     return _scaled(value, "FLOP/s" if "flop" in name else "B/s" if "bytes" in name else "/s")
 
 

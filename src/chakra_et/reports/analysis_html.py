@@ -54,7 +54,7 @@ _PICTURES: tuple[_Picture, ...] = (
     _Picture("ops", "Roofline", "A point an operator and shape, as large as its time. Models count the FLOP and "
              "the least bytes; lines are the device's peaks, if a system was named.", 0, 420),
     _Picture("launches", "Launches ahead of the device", "How many launched activities wait on each stream.", 0, 320),
-    _Picture("memory", "Memory", "Bytes in use over time, as far as the trace tells.", 0, 320),
+    _Picture("memory", "Memory", "Bytes in use over time; bytes of copies where the trace doesn't tell what is in use.", 0, 320),
     _Picture("phases", "Phases", "Time of a step by phase.", 24, 120),
     _Picture("iterations", "Iterations", "How long each iteration takes on each rank.", 0, 260),
 )  # fmt: skip
