@@ -50,16 +50,17 @@ def test_public_names_are_documented(name):
 
 
 def undescribed_fields(value):
-    """Return the public fields of a dataclass that aren't under "Attributes:" in its docstring."""
+    """Return the public fields of a dataclass, but those it inherits, that aren't under "Attributes:"."""
     if not (inspect.isclass(value) and dataclasses.is_dataclass(value)):
         return []
     _, _, section = inspect.getdoc(value).partition("\nAttributes:\n")
     names = re.findall(r"^    (\w+(?:, \w+)*): \S", section.partition("\n\n")[0], re.MULTILINE)
     described = {name for line in names for name in line.split(", ")}
+    inherited = {name for base in value.__mro__[1:] for name in getattr(base, "__dataclass_fields__", ())}
     return [
         field.name
         for field in dataclasses.fields(value)
-        if not field.name.startswith("_") and field.name not in described
+        if not field.name.startswith("_") and field.name not in described | inherited
     ]
 
 
@@ -77,7 +78,14 @@ def test_undescribed_fields_are_found():
         z: int
         _cache: int = 0
 
+    @dataclasses.dataclass
+    class Place(Point):
+        """A place."""
+
+        name: str = ""
+
     assert undescribed_fields(Point) == ["z"]
+    assert undescribed_fields(Place) == ["name"]
 
 
 def test_top_level_exports_match_the_type_checkers_view():
