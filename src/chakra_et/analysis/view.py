@@ -141,18 +141,19 @@ class RankView:
         starts, null outside.
         """
         table = self._plain_activities
-        place, inside = self._window_of(table["start_ns"].to_numpy())
+        place, inside = self._window_of(table["start_ns"].to_numpy(), table["end_ns"].to_numpy())
         return table.with_columns(window=pl.Series(place).set(pl.Series(~inside), None))
 
-    def _window_of(self, start: Int) -> tuple[Int, npt.NDArray[np.bool_]]:
-        """Return the chosen stretch that each moment is in, or the one before it, and whether it is in any."""
+    def _window_of(self, start: Int, end: Int) -> tuple[Int, npt.NDArray[np.bool_]]:
+        """Return the chosen stretch in which each activity starts, or the one before, and whether it is in any."""
         if not self.windows:
             return np.zeros(len(start), np.int64), np.zeros(len(start), np.bool_)
         begins = np.array([window.begin_ns for window in self.windows], np.int64)
         ends = np.array([window.end_ns for window in self.windows], np.int64)
         place = np.searchsorted(begins, start, side="right") - 1
-        # The last stretch holds what has no length and stands at its very end.
-        inside = (place >= 0) & ((start < ends[place]) | (start == ends[-1]) & (place == len(ends) - 1))
+        # The last stretch of all holds what has no length and stands at its very end.
+        final = (start == ends[-1]) & (end <= start) & (self.windows[-1] == self.all_windows[-1])
+        inside = (place >= 0) & ((start < ends[place]) | final)
         return place, inside
 
     @property
@@ -237,13 +238,14 @@ class RankView:
         table = pl.concat([table, self._unnamed(table)], how="diagonal")
         row = table["row"].to_numpy()
         start = self.start_ns[row]
-        place, inside = self._window_of(start)
+        end = start + self.duration_ns[row]
+        place, inside = self._window_of(start, end)
         window = pl.Series("window", place).set(pl.Series(~inside), None)
         return table.with_columns(
             window,
             self.iterations.gather(window),
             start_ns=pl.Series(start),
-            end_ns=pl.Series(start + self.duration_ns[row]),
+            end_ns=pl.Series(end),
             kind=_comm_words(),
         ).sort("start_ns", "end_ns")
 
