@@ -121,11 +121,21 @@ class KernelClasses:
 
 def _look_up(names: pl.Series, rules: tuple[KernelRule, ...], values: tuple[str, ...]) -> pl.Series:
     table = pl.DataFrame({"name": names})
-    known = table.unique().drop_nulls()
-    found = _first_fit(known["name"].cast(pl.String), rules, values).tolist()
-    told = [None if index < 0 else values[index] for index in found]
-    known = known.with_columns(pl.Series("value", told, pl.Enum(values)))
+    distinct = table.unique().drop_nulls()["name"].cast(pl.String)
+    # Ranks of a job have the same kernels: what was looked at once is remembered.
+    seen = _seen(rules)
+    fresh = [name for name in distinct if name not in seen]
+    if fresh:
+        seen.update(zip(fresh, _first_fit(pl.Series(fresh), rules, values).tolist(), strict=True))
+    told = [None if seen[name] < 0 else values[seen[name]] for name in distinct]
+    known = pl.DataFrame([distinct.cast(names.dtype).alias("name"), pl.Series("value", told, pl.Enum(values))])
     return table.join(known, on="name", how="left", maintain_order="left")["value"].alias(names.name)
+
+
+@lru_cache(maxsize=8)
+def _seen(rules: tuple[KernelRule, ...]) -> dict[str, int]:
+    """Return what is known of names by these rules: the place of the value, -1 for none."""
+    return {}
 
 
 def _first_fit(names: pl.Series, rules: tuple[KernelRule, ...], values: tuple[str, ...]) -> npt.NDArray[np.int64]:

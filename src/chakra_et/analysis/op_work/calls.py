@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import astuple
+from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from chakra_et.analysis.op_work.arguments import parse_call
 from chakra_et.analysis.op_work.table import formula_of
 from chakra_et.analysis.op_work.work import NoModelError, OpWork
 from chakra_et.ir import NodeType
+from chakra_et.ir.graph import positions
+
+Int = npt.NDArray[np.int64]
 
 __all__ = ["nearest_modelled", "op_work", "work_of"]
 
@@ -44,6 +50,7 @@ _TF32 = r"tf32|_s1688(gemm|fprop|dgrad|wgrad)|TF32"
 _PRODUCTS = ("matmul", "convolution", "attention")
 
 
+@lru_cache(maxsize=1 << 16)
 def op_work(
     name: str,
     shapes: str | None,
@@ -105,15 +112,14 @@ def work_of(calls: pl.DataFrame) -> pl.DataFrame:
         >>> work_of(calls)["flop_count"].to_list()
         [48]
     """
-    known = calls.select(
-        pl.col("name"),
-        *(
-            pl.col(text).cast(pl.String) if text in calls.columns else pl.lit(None, pl.String).alias(text)
-            for text in _TEXTS
-        ),
-        (_list_kind(pl.col("kernel")) if "kernel" in calls.columns else pl.lit(None, pl.String)).alias("list_kind"),
-        (pl.col("kernel").str.contains(_TF32) if "kernel" in calls.columns else pl.lit(None, pl.Boolean)).alias("tf32"),
-    ).with_columns(_without_identities(pl.col("values")))
+    kernels = calls["kernel"] if "kernel" in calls.columns else _nulls("kernel", calls.height)
+    return _worked(calls, pl.DataFrame([_list_kind(kernels), kernels.str.contains(_TF32).alias("tf32")]))
+
+
+def _worked(calls: pl.DataFrame, hints: pl.DataFrame) -> pl.DataFrame:
+    """Return the work of each call; `hints` tells what its kernels do: `list_kind` and `tf32`."""
+    texts = [calls[text].cast(pl.String) if text in calls.columns else _nulls(text, calls.height) for text in _TEXTS]
+    known = pl.DataFrame([calls["name"], *texts]).hstack(hints).with_columns(_without_identities(pl.col("values")))
     key = ["name", *_TEXTS, "list_kind"]
     distinct = known.select(key).unique(maintain_order=True)
     works = [op_work(*row[:6], strides=row[6], list_kind=row[7]) for row in distinct.iter_rows()]
@@ -125,6 +131,11 @@ def work_of(calls: pl.DataFrame) -> pl.DataFrame:
         *(name for name in _SCHEMA if name != "work_dtype"),
         pl.when(is_tf32).then(pl.lit("tf32")).otherwise("work_dtype").alias("work_dtype"),
     ).select(*_SCHEMA)
+
+
+def _nulls(name: str, count: int) -> pl.Series:
+    nothing: pl.Series = pl.Series(name, [None], dtype=pl.String).new_from_index(0, count)
+    return nothing
 
 
 def nearest_modelled(nodes: pl.DataFrame, rows: pl.Series, *, itself: bool = False, depth: int = 12) -> pl.DataFrame:
@@ -144,59 +155,85 @@ def nearest_modelled(nodes: pl.DataFrame, rows: pl.Series, *, itself: bool = Fal
         A row an activity, in the same order: `row`, `op_row` (position of the operator, null if none has a model) and
         the columns of `work_of`.
     """
-    schema = {"row": pl.Int64, "op_row": pl.Int64, **_SCHEMA}
-    if "parent" not in nodes.columns or "inputs" not in nodes.columns or not len(rows):
-        empty = [pl.lit(None, dtype).alias(name) for name, dtype in schema.items() if name != "row"]
-        return pl.DataFrame({"row": rows.cast(pl.Int64)}).with_columns(empty)
-    places = nodes.select(pl.col("id").cast(pl.Int64), pl.int_range(pl.len(), dtype=pl.Int64).alias("op_row"))
-    kernels = nodes["name"].gather(rows)
-    first = nodes["id"].cast(pl.Int64) if itself else nodes["parent"]
-    open_ = pl.DataFrame({"row": rows.cast(pl.Int64), "parent": first.gather(rows), "kernel": kernels})
-    found: list[pl.DataFrame] = []
-    for _ in range(depth):
-        open_ = open_.drop_nulls("parent").join(places, left_on="parent", right_on="id", how="inner")
-        if not open_.height:
-            break
-        # One of an operator's kernels may tell what the others don't.
-        open_ = open_.with_columns(pl.col("kernel").unique().str.join(" ").over("op_row"))
-        work = work_of(_calls(nodes, open_))
-        here = open_.select("row", "op_row").hstack(work)
-        found.append(here.filter(pl.col("flop_count").is_not_null()))
-        open_ = open_.filter(work["flop_count"].is_null()).select(
-            "row",
-            "kernel",
-            pl.col("op_row").map_batches(lambda own: nodes["parent"].gather(own), pl.Int64).alias("parent"),
-        )
-    table = pl.concat(found) if found else pl.DataFrame(schema=schema)
-    wanted = pl.DataFrame({"row": rows.cast(pl.Int64)})
-    return wanted.join(table, on="row", how="left", maintain_order="left").select(*schema)
+    activities = rows.cast(pl.Int64).to_numpy()
+    found = np.full(len(activities), -1, np.int64)
+    works: list[pl.DataFrame] = []
+    if "parent" in nodes.columns and "inputs" in nodes.columns and len(activities):
+        parent = _parents(nodes)
+        at = activities if itself else parent[activities]
+        hints = _hints(nodes["name"].gather(activities))
+        tried = modelled = np.empty(0, np.int64)
+        for _ in range(depth):
+            if not (at >= 0).any():
+                break
+            # Another activity may have asked the same operator before.
+            fresh = np.where(np.isin(at, tried), -1, at)
+            tried = np.union1d(tried, fresh[fresh >= 0])
+            works.append(_work_at(nodes, fresh, hints))
+            modelled = np.union1d(modelled, works[-1]["op_row"].to_numpy())
+            # Who has found an operator is done, the others ask its caller.
+            settled = np.isin(at, modelled)
+            found[settled] = at[settled]
+            at = np.where(settled | (at < 0), -1, parent[at])
+    table = pl.DataFrame({"row": activities, "op_row": pl.Series(found).set(pl.Series(found < 0), None)})
+    known = pl.concat(works) if works else pl.DataFrame(schema={"op_row": pl.Int64, **_SCHEMA})
+    return table.join(known, on="op_row", how="left", maintain_order="left")
 
 
-def _calls(nodes: pl.DataFrame, open_: pl.DataFrame) -> pl.DataFrame:
-    """Return the calls at `op_row`, with the kernel that each activity is; annotations have no name."""
-    at = open_["op_row"]
-    inputs = nodes["inputs"].gather(at).struct
-    frame = pl.DataFrame(
-        {
-            "name": nodes["name"].gather(at),
-            **{text: inputs.field(text) for text in ("shapes", "types", "values")},
-            "kernel": open_["kernel"],
-        }
-    )
+def _parents(nodes: pl.DataFrame) -> Int:
+    """Return the position of each node's caller, int64 [N]; -1 for none."""
+    parent = nodes["parent"].fill_null(-1).to_numpy()
+    place = positions(nodes["id"].to_numpy(), np.maximum(parent, 0).astype(np.uint64))
+    return np.where(parent >= 0, place, -1)
+
+
+def _hints(kernels: pl.Series) -> pl.DataFrame:
+    """Return what each activity's name tells of its operator, [A]; each distinct name is looked at once."""
+    distinct = kernels.unique()
+    told = pl.DataFrame([distinct.alias("kernel"), _list_kind(distinct), distinct.str.contains(_TF32).alias("tf32")])
+    table = kernels.alias("kernel").to_frame().join(told, on="kernel", how="left", maintain_order="left")
+    return table.select("list_kind", "tf32")
+
+
+def _work_at(nodes: pl.DataFrame, at: Int, hints: pl.DataFrame) -> pl.DataFrame:
+    """Return the work of the operators at some positions, those that have a model: `op_row` and `work_of`'s columns.
+
+    Args:
+        nodes: The node table.
+        at: int64 [A]: the operator that each activity asks, -1 for none.
+        hints: What each activity tells, [A].
+    """
+    operators = np.unique(at[at >= 0])
+    names = nodes["name"].gather(operators).fill_null("")
+    known = [name for name in names.unique() if formula_of(name) is not None]
+    chosen = names.is_in(known) & (nodes["type"].gather(operators) != NodeType.METADATA_NODE.value)
+    operators = operators[chosen.fill_null(False).to_numpy()]
+    told = hints.with_columns(op_row=pl.Series(at)).filter(pl.Series(np.isin(at, operators)))
+    # One of an operator's kernels may tell what the others don't.
+    told = told.group_by("op_row").agg(pl.col("list_kind").drop_nulls().first(), pl.col("tf32").any()).sort("op_row")
+    work = _worked(_arguments(nodes, operators), told.select("list_kind", "tf32"))
+    return told.select("op_row").hstack(work).filter(pl.col("flop_count").is_not_null())
+
+
+def _arguments(nodes: pl.DataFrame, operators: Int) -> pl.DataFrame:
+    """Return the names and arguments of the operators at some positions."""
+    inputs = nodes["inputs"].gather(operators).struct
+    columns = [nodes["name"].gather(operators)]
+    columns += [inputs.field(text).alias(text) for text in ("shapes", "types", "values")]
     if "outputs" in nodes.columns:
-        outputs = nodes["outputs"].gather(at).struct
-        frame = frame.with_columns(out_shapes=outputs.field("shapes"), out_types=outputs.field("types"))
+        outputs = nodes["outputs"].gather(operators).struct
+        columns += [outputs.field(text).alias(f"out_{text}") for text in ("shapes", "types")]
     if "input_strides" in nodes.columns:
-        frame = frame.with_columns(strides=nodes["input_strides"].gather(at))
-    is_operator = nodes["type"].gather(at) != NodeType.METADATA_NODE.value
-    return frame.with_columns(pl.when(is_operator).then("name").otherwise(pl.lit("")).alias("name"))
+        columns.append(nodes["input_strides"].gather(operators).alias("strides"))
+    return pl.DataFrame(columns)
 
 
-def _list_kind(kernel: pl.Expr) -> pl.Expr:
+def _list_kind(kernels: pl.Series) -> pl.Series:
+    """Return the element type of lists that kernels' names tell, null where they don't."""
     found = pl.lit(None, pl.String)
     for pattern, kind in reversed(_LIST_KINDS.items()):
-        found = pl.when(kernel.str.contains(pattern)).then(pl.lit(kind)).otherwise(found)
-    return found
+        found = pl.when(pl.col("kernel").str.contains(pattern)).then(pl.lit(kind)).otherwise(found)
+    return kernels.alias("kernel").to_frame().select(found.alias("list_kind")).to_series()
 
 
 def _without_identities(values: pl.Expr) -> pl.Expr:
