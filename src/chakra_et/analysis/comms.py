@@ -109,7 +109,7 @@ def combine(parts: Mapping[int, pl.DataFrame], job: Job) -> Comms:
     notes = (*job.notes, *_notes(table, meetings, job))
     sizes = (
         meetings.group_by("comm_type", "size_class_bytes")
-        .agg(pl.len().cast(pl.Int64).alias("count"), pl.col("size_bytes").sum())
+        .agg(pl.len().cast(pl.Int64).alias("count"), _known_sum("size_bytes"))
         .sort("comm_type", "size_class_bytes")
     )
     imbalance = _imbalance(table)
