@@ -6,7 +6,7 @@ Parts (default: all but those that lack something, which say so):
 
     profile  every analysis of one profile of 109,000 events, from `.et` and from Parquet
     ranks    every analysis of 8 ranks, from `.et`
-    hta      both profiles from raw JSON, conversion included, against HTA loading them and doing its own subset
+    hta      both profiles from raw JSON, converted in memory, against HTA loading them and doing its own subset
     path     the critical path over all ranks: nodes per CPU second, in memory and warm
     large    generated ranks as Parquet, more than memory should hold: CPU seconds, time, peak memory of all processes
 
@@ -168,7 +168,7 @@ def run_ranks(setting: Setting) -> None:
 
 
 def run_hta(setting: Setting) -> None:
-    """From raw JSON: converting and analyzing against HTA loading and doing its own subset."""
+    """From raw JSON, converted in memory, against HTA loading it and doing its own subset."""
     if setting.hta is None:
         print("skipped: the comparison needs --hta PYTHON, with HolisticTraceAnalysis installed there")
         return
@@ -176,14 +176,10 @@ def run_hta(setting: Setting) -> None:
         if source is None:
             continue
         name = source.name.split(".")[0]
-        out = setting.folder / f"{name}-raw"
-        steps = ([*CHAKRA, "convert", str(source), "-o", str(out), "--force"], analyze(out))
-        for step in steps:
-            measured(step)
-        costs = [best(step, setting.runs) for step in steps]
-        ours = sum(seconds for seconds, _ in costs)
-        line(f"{name}, raw JSON: chakra convert", *costs[0])
-        line(f"{name}, then chakra analyze", *costs[1])
+        command = [*analyze(source), "--jobs", "1"]
+        measured(command)
+        ours, peak = best(command, setting.runs)
+        line(f"{name}, all analyses, from raw JSON", ours, peak)
         files = [str(path) for path in (sorted(source.iterdir()) if source.is_dir() else [source])]
         for words, what in HTA_RUNS:
             command = [setting.hta, "-c", HTA, words, *files]

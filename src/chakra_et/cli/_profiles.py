@@ -26,7 +26,7 @@ def add_source(parser: argparse.ArgumentParser, name: str = "input", metavar: st
     )  # fmt: skip
 
 
-def read_source(name: str, progress: Progress | None = None) -> tuple[list[str] | TraceSet, Quality | None]:
+def read_source(name: str, *, jobs: int = 0, progress: Progress | None = None) -> tuple[list[str] | TraceSet, Quality | None]:
     """Return the paths of traces, or the traces converted from profiles and how good they are."""
     from chakra_et.conversion.discover import HEAD_BYTES, kind_of
     from chakra_et.io import FORMATS, list_paths, read_head
@@ -34,9 +34,9 @@ def read_source(name: str, progress: Progress | None = None) -> tuple[list[str] 
     paths = list_paths(name, [entry.suffixes for entry in FORMATS])
     if paths[0].endswith(_TRACES) or kind_of(read_head(paths[0], HEAD_BYTES)) is None:
         return paths, None
-    from chakra_et.conversion import convert
+    from chakra_et.conversion import ConvertOptions, convert
 
-    result = convert(name, progress=progress)
+    result = convert(name, options=ConvertOptions(jobs=jobs), progress=progress)
     for failure in result.failed:
         print_line(f"Left out {failure.source}: {failure.error}", to_stderr=True)
     return result.traces, result.quality

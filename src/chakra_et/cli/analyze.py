@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
     options = analysis_options(args)
     with progress_bar() as report:
-        source, _ = read_source(args.input, report)
+        source, _ = read_source(args.input, jobs=args.jobs, progress=report)
         only = [args.analysis] if one else None
         found = analyze(source, only=only, options=options, jobs=args.jobs, progress=report)
     if args.json:

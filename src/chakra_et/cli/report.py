@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     refuse_existing(args.out, force=args.force)
     options = analysis_options(args)
     with progress_bar() as progress:
-        source, quality = read_source(args.input, progress)
+        source, quality = read_source(args.input, jobs=args.jobs, progress=progress)
         names = [*(one.name for one in ANALYSES), "timeline"]
         found = analyze(source, only=names, options=options, jobs=args.jobs, progress=progress)
     paths = export_report(
