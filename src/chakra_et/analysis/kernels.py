@@ -15,7 +15,7 @@ from chakra_et.analysis.options import Options, check_keys
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
 from chakra_et.analysis.view import RankView
-from chakra_et.units import format_ns, format_share
+from chakra_et.units import format_ns, format_number_of, format_share
 
 __all__ = ["Kernels", "combine", "kernels", "measure"]
 
@@ -125,6 +125,8 @@ def combine(parts: Mapping[int, pl.DataFrame], job: Job) -> Kernels:
 
 def _findings(rows: pl.DataFrame, kinds: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
     steps = sum(len(fact.windows) for fact in job.facts.values()) or 1
+    has_device = any(fact.has_device for fact in job.facts.values())
+    whose = "device" if has_device else "host's"
     said = []
     top = rows.filter(pl.col("category") == "compute").head(1) if "category" in rows.columns else rows.head(0)
     if "name" in top.columns:
@@ -132,13 +134,14 @@ def _findings(rows: pl.DataFrame, kinds: pl.DataFrame, job: Job) -> tuple[Findin
             if share is not None and share >= 0.1:
                 short = name if len(name) <= _NAME else name[: _NAME - 3] + "..."
                 each = total // steps
+                calls = format_number_of(count // steps, "call") if count >= steps else "less than one call"
                 text = (
-                    f"{short} takes {format_share(share, 1)} of the device time, {format_ns(each)} of a rank's step "
-                    f"in {count // steps:,} calls"
+                    f"{short} takes {format_share(share, 1)} of the {whose} time, {format_ns(each)} of a rank's step "
+                    f"in {calls}"
                 )
                 said.append(Finding(text, each))
     unknown = float(kinds.filter(pl.col("kind") == "other")["share"].sum())
-    if unknown >= 0.05:
+    if unknown >= 0.05 and has_device:
         share = format_share(unknown, 1)
         said.append(
             Finding(f"{share} of the device time is in kernels of no known class: a file of classes can name them")
