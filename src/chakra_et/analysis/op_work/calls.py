@@ -158,7 +158,7 @@ def nearest_modelled(nodes: pl.DataFrame, rows: pl.Series, *, itself: bool = Fal
     activities = rows.cast(pl.Int64).to_numpy()
     found = np.full(len(activities), -1, np.int64)
     works: list[pl.DataFrame] = []
-    if "parent" in nodes.columns and "inputs" in nodes.columns and len(activities):
+    if "inputs" in nodes.columns and len(activities):
         parent = _parents(nodes)
         at = activities if itself else parent[activities]
         hints = _hints(nodes["name"].gather(activities))
@@ -182,6 +182,8 @@ def nearest_modelled(nodes: pl.DataFrame, rows: pl.Series, *, itself: bool = Fal
 
 def _parents(nodes: pl.DataFrame) -> Int:
     """Return the position of each node's caller, int64 [N]; -1 for none."""
+    if "parent" not in nodes.columns:
+        return np.full(nodes.height, -1, np.int64)
     parent = nodes["parent"].fill_null(-1).to_numpy()
     place = positions(nodes["id"].to_numpy(), np.maximum(parent, 0).astype(np.uint64))
     return np.where(parent >= 0, place, -1)

@@ -1,0 +1,216 @@
+"""Time and work by operator and shapes, roofline and utilization, worked out by hand."""
+
+import json
+
+import pytest
+
+from chakra_et.analysis.ops import ops
+from chakra_et.analysis.options import Options
+from chakra_et.errors import InputError
+from chakra_et.ir import TraceSet
+from chakra_et.specs import Device, System, load_system
+from tests.unit.analysis.hand_made import Rank
+
+H100 = load_system("h100-dgx")
+# 64 x 32 by 32 x 16 in fp32: 2 * 64 * 32 * 16 FLOP; 4 bytes each of 64 * 32 + 32 * 16 and of 64 * 16.
+SMALL = ([64, 32], [32, 16])
+FLOP, READ, WRITE = 65_536, 10_240, 4_096
+
+
+def inputs(*shapes, kind="float"):
+    return {"values": "[]", "shapes": json.dumps(list(shapes)), "types": json.dumps([kind] * len(shapes))}
+
+
+def product(made, begin, *spans, shapes=SMALL, kernel="sgemm", **columns):
+    """A product of matrices that launches kernels."""
+    op = made.op("aten::mm", begin, begin + 1, inputs=inputs(*shapes), **columns)
+    for start, end in spans:
+        made.kernel(kernel, start, end, parent=op)
+    return op
+
+
+def row(made, *columns, **options):
+    return ops(made.build(), options=Options(**options)).table.select(columns).row(0)
+
+
+def test_counts_times_and_work():
+    made = Rank()
+    product(made, 0, (10, 1010))
+    product(made, 1, (2000, 2500))
+    assert row(made, "op", "shapes", "types", "kind") == (
+        "aten::mm", "[[64, 32], [32, 16]]", '["float", "float"]', "gemm",
+    )  # fmt: skip
+    assert row(made, "count", "kernels", "total_ns", "share", "mean_ns", "p50_ns", "p90_ns") == (
+        2, 2, 1500, 1.0, 750.0, 1000, 1000,
+    )  # fmt: skip
+    assert row(made, "flop_count", "read_bytes", "write_bytes", "dtype", "model") == (
+        2 * FLOP, 2 * READ, 2 * WRITE, "fp32", "matmul",
+    )  # fmt: skip
+    rates = row(made, "flop_per_s", "bytes_per_s", "flop_per_byte")
+    assert rates == (2 * FLOP / 1500e-9, 2 * (READ + WRITE) / 1500e-9, pytest.approx(FLOP / (READ + WRITE)))
+
+
+def test_a_call_of_several_kernels():
+    """Split over keys, and summed up: one call, whose class is that of its longest kernel."""
+    made = Rank()
+    op = product(made, 0, (10, 90))
+    made.kernel("splitKreduce_kernel", 90, 100, parent=op)
+    assert row(made, "kind", "count", "kernels", "total_ns", "flop_count") == ("gemm", 1, 2, 90, FLOP)
+
+
+def test_shapes_tell_calls_apart():
+    made = Rank()
+    product(made, 0, (10, 20))
+    product(made, 1, (20, 40), shapes=([64, 64], [64, 16]))
+    table = ops(made.build()).table
+    assert table.select("shapes", "total_ns", "flop_count").rows() == [
+        ("[[64, 64], [64, 16]]", 20, 2 * FLOP),
+        ("[[64, 32], [32, 16]]", 10, FLOP),
+    ]
+    assert ops(made.build(), options=Options(by=("op",))).table.select("count", "flop_count").rows() == [(2, 3 * FLOP)]
+
+
+def test_bounds_at_the_peaks():
+    """14,336 bytes take 4.3 ns at 3.35 TB/s, the arithmetic 1 ns at 66.9 TFLOP/s: memory-bound."""
+    made = Rank()
+    product(made, 0, (10, 1010))
+    bound, share = row(made, "bound", "peak_share", system=H100)
+    assert (bound, share) == ("memory", pytest.approx((READ + WRITE) / 3.35e12 / 1e-6))
+    # 2 * 4096^3 FLOP in bf16: 138.9 us at 989.4 TFLOP/s; 3 * 2 * 4096^2 bytes take 30 us.
+    made = Rank()
+    op = made.op("aten::mm", 0, 1, inputs=inputs([4096, 4096], [4096, 4096], kind="c10::BFloat16"))
+    made.kernel("nvjet_tst_256x128", 0, 200_000, parent=op)
+    bound, share, dtype = row(made, "bound", "peak_share", "dtype", system=H100)
+    assert (bound, dtype, share) == ("compute", "bf16", pytest.approx(2 * 4096**3 / 989.4e12 / 200e-6))
+
+
+def test_utilization():
+    """The product takes 65,536 / 66.9 T of a step of 2,000 ns; the rest is idle or unknown."""
+    made = Rank()
+    product(made, 0, (10, 1010))
+    made.kernel("qqq", 1010, 2010)
+    result = ops(made.build(), options=Options(system=H100))
+    assert result.device == "H100 SXM5 80GB"
+    (step,) = result.steps.rows()
+    assert step == (0, None, 2000, FLOP, FLOP / 2e-6, pytest.approx(FLOP / 66.9e12 / 2e-6))
+    assert result.findings[0].text == "model FLOP utilization at least 0.0 % of the peaks"
+    assert (
+        "50.0 % of the computing kernels' time has no FLOP or byte model: rates and utilization are lower bounds"
+        in result.notes
+    )
+
+
+def test_utilization_weighs_element_types():
+    """Half of the work in bf16, half in fp32: each at its own peak."""
+    made = Rank()
+    product(made, 0, (0, 100))
+    op = made.op("aten::mm", 1, 2, inputs=inputs(*SMALL, kind="c10::BFloat16"))
+    made.kernel("nvjet_bf16", 100, 200, parent=op)
+    (step,) = ops(made.build(), options=Options(system=H100)).steps.rows()
+    assert step[3] == 2 * FLOP
+    assert step[5] == pytest.approx((FLOP / 66.9e12 + FLOP / 989.4e12) / 200e-9)
+
+
+def test_an_element_type_without_a_peak():
+    """Part of the work has no peak: there is no utilization, rather than one that is too low."""
+    device = Device("d", memory_bytes_per_s=1e12, peak_flop_per_s=(("bf16", 1e12),))
+    system = System("s", "", device, H100.dimensions)
+    made = Rank()
+    product(made, 0, (10, 1010))
+    result = ops(made.build(), options=Options(system=system))
+    assert result.steps["mfu"].to_list() == [None]
+    assert result.table.select("bound", "peak_share").row(0) == (None, None)
+
+
+def test_steps():
+    made = Rank()
+    for number in range(3):
+        made.step(number, 10 * number, 10 * number + 10)
+        op = product(made, 10 * number, shapes=([64, 32], [32, 16 * (number + 1)]))
+        made.call(number, 10 * number + 2, 10 * number + 3)
+        made.kernel("sgemm", 10 * number + 4, 10 * number + 9, parent=op, correlation=number)
+    result = ops(made.build(), options=Options(iteration="all"))
+    assert result.steps.select("iteration", "span_ns", "flop_count", "mfu").rows() == [
+        (0, 10, FLOP, None), (1, 10, 2 * FLOP, None), (2, 5, 3 * FLOP, None),
+    ]  # fmt: skip
+    assert ops(made.build()).table["flop_count"].to_list() == [2 * FLOP]
+
+
+def test_work_below_one_call_counts_once():
+    """Two operators inside, without arguments of their own, did what the outer one's arguments say."""
+    made = Rank()
+    outer = made.op("aten::linear", 0, 9, inputs=inputs([64, 32], [16, 32]))
+    for place, name in enumerate(("aten::mm", "aten::add_")):
+        op = made.op(name, 1 + place, 2 + place, parent=outer)
+        made.kernel("sgemm", 10 + 10 * place, 20 + 10 * place, parent=op)
+    table = ops(made.build(), options=Options(by=("op",))).table
+    assert table["count"].sum() == 2
+    assert table["flop_count"].sum() == FLOP
+    assert ops(made.build()).steps["flop_count"].to_list() == [FLOP]
+
+
+def test_activities_without_an_operator():
+    made = Rank()
+    made.kernel("sgemm", 0, 10)
+    made.kernel("sgemm", 10, 40)
+    result = ops(made.build())
+    columns = ("op", "shapes", "count", "total_ns", "flop_count", "flop_per_s", "model", "bound")
+    assert result.table.select(columns).rows() == [("(no operator)", None, 2, 40, None, None, None, None)]
+    note = "no operator's shapes were recorded: no FLOP and no bytes; record with record_shapes=True"
+    assert note in result.notes
+    assert "no system given: no roofline and no utilization; name the machine, such as h100-dgx" in result.notes
+    assert result.steps.select("flop_count", "flop_per_s", "mfu").rows() == [(0, 0.0, None)]
+
+
+def test_kernels_of_no_length_have_no_rate():
+    made = Rank()
+    product(made, 0, (10, 10))
+    made.kernel("x", 20, 30)
+    columns = ("flop_count", "flop_per_s", "bytes_per_s", "peak_share")
+    table = ops(made.build(), options=Options(system=H100)).table
+    assert table.filter(op="aten::mm").select(columns).rows() == [(FLOP, None, None, None)]
+
+
+def test_modules_ranks_and_iterations():
+    traces = []
+    for rank in range(2):
+        made = Rank(rank)
+        product(made, 0, (10, 20 + rank), module=f"Net/Layer_{rank}")
+        traces.append(made.build())
+    table = ops(TraceSet(tuple(traces)), options=Options(by=("rank", "module", "iteration"))).table
+    assert table.select("rank", "module", "iteration", "total_ns").rows() == [
+        (1, "Net/Layer_1", None, 11), (0, "Net/Layer_0", None, 10),
+    ]  # fmt: skip
+    with pytest.raises(InputError, match="^by: expected one or more of rank, iteration, op, shapes, types, module"):
+        ops(traces[0], options=Options(by=("name",)))
+
+
+def test_without_a_device_operators_stand_for_themselves():
+    made = Rank()
+    made.op("aten::mm", 0, 1000, inputs=inputs(*SMALL))
+    assert row(made, "op", "count", "total_ns", "flop_count") == ("aten::mm", 1, 1000, FLOP)
+
+
+def test_far_from_the_roofline():
+    made = Rank()
+    product(made, 0, (0, 1000))
+    texts = [finding.text for finding in ops(made.build(), options=Options(system=H100)).findings]
+    assert texts[1] == (
+        "aten::mm: 0.4 % of its memory roofline; at the roofline, a rank's step would spend 995 ns less in it at most"
+    )
+
+
+def test_the_plot_is_a_roofline():
+    made = Rank()
+    product(made, 0, (0, 1000))
+    plot = ops(made.build(), options=Options(system=H100)).plot()
+    point, roof = plot.data
+    assert (point["x"][0], point["y"][0]) == (pytest.approx(FLOP / (READ + WRITE)), pytest.approx(FLOP / 1e-6 / 1e12))
+    assert roof["name"] == "roofline fp32"
+    assert ops(Rank().build()).plot().data == ()
+
+
+def test_nothing_at_all():
+    result = ops(Rank().build(), options=Options(system=H100))
+    assert (result.table.height, result.steps.height, result.findings) == (0, 0, ())
+    assert result.notes[-1] == "no activity in the chosen iterations"
