@@ -174,8 +174,8 @@ def _causes(view: RankView) -> Int:
     idle, window = _idle(view)
     if not len(idle):
         return found
-    rows = view.activities["row"].to_numpy()
-    first = np.where(idle[:, 2] >= 0, rows[idle[:, 2]], -1)
+    # The last place is that of no activity, -1.
+    first = np.append(view.activities["row"].to_numpy(), -1)[idle[:, 2]]
     graph = view.graph
     cause, lane = node_causes(view)
     start = view.start_ns
