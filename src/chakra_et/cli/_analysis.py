@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_analysis",
+    "add_choice",
     "analysis_options",
     "keys",
     "print_columns",
@@ -38,6 +39,15 @@ _BETWEEN = 2
 
 def add_analysis(parser: argparse.ArgumentParser) -> None:
     """Declare which part of the traces is looked at, and what is known of the machine."""
+    add_choice(parser)
+    add_system(parser, more=": for peaks, utilization and shares of links")
+    parser.add_argument(
+        "--ranks-per-server", type=whole_number(1), metavar="N", help="(default: the system's innermost dimension)"
+    )
+
+
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Declare which part of the traces is looked at."""
     parser.add_argument(
         "--iteration", type=_iterations, metavar="N,N|all|whole",
         help="iterations; all of them; or the whole profile as one stretch (default: all but the first and the last, "
@@ -45,10 +55,6 @@ def add_analysis(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--linked-only", action="store_true", help="leave out activities whose launch isn't in the profile"
-    )
-    add_system(parser, more=": for peaks, utilization and shares of links")
-    parser.add_argument(
-        "--ranks-per-server", type=whole_number(1), metavar="N", help="(default: the system's innermost dimension)"
     )
     parser.add_argument(
         "--kernel-classes", type=input_path, action="append", default=[], metavar="FILE",
