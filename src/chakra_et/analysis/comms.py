@@ -265,5 +265,7 @@ def _findings(rows: pl.DataFrame, imbalance: pl.DataFrame, job: Job) -> tuple[Fi
     most = imbalance.drop_nulls("received_share").sort("received_share", descending=True).head(1)
     for rank, group, share in most.select("rank", "pg_name", "received_share").iter_rows():
         if share >= 1.2:
-            said.append(Finding(f"rank {rank} receives {share:.2f} times the mean in uneven all-to-alls of group {group}"))
+            said.append(
+                Finding(f"rank {rank} receives {share:.2f} times the mean in uneven all-to-alls of group {group}")
+            )
     return tuple(said)

@@ -31,10 +31,10 @@ class Overlap(Result):
     """Communication that compute hides.
 
     Columns of `table`, a row for each combination of what `by` says (default: rank and iteration): the keys, ``count``
-    (communications that start in it), ``communication_ns`` (time in which one of them runs: their union on each rank and iteration,
-    added up over those), ``overlap_ns`` (of that, while a computing kernel runs), ``exposed_communication_ns`` (the
-    rest), ``overlap_share`` (0 to 1; null without communication). Groups that run at once each have their own time, so
-    rows of several groups may add up to more than the total.
+    (communications that start in it), ``communication_ns`` (time in which one of them runs: their union on each rank
+    and iteration, added up over those), ``overlap_ns`` (of that, while a computing kernel runs),
+    ``exposed_communication_ns`` (the rest), ``overlap_share`` (0 to 1; null without communication). Groups that run at
+    once each have their own time, so rows of several groups may add up to more than the total.
     """
 
     def plot(self) -> Plot:

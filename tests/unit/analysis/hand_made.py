@@ -68,7 +68,9 @@ class Rank:
         return self.builder.build()
 
 
-def stepped(*steps: tuple[int, int], kernels: tuple[tuple[int, int, int], ...], origin: int = 0, rank: int = 0) -> Trace:
+def stepped(
+    *steps: tuple[int, int], kernels: tuple[tuple[int, int, int], ...], origin: int = 0, rank: int = 0
+) -> Trace:
     """A rank of steps (begin and end on the host) and kernels (launched at, begin, end) on one stream."""
     made = Rank(rank, origin=origin)
     for number, (begin, end) in enumerate(steps):

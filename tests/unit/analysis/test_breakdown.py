@@ -148,7 +148,7 @@ def test_rows_may_be_joined():
 
 @pytest.mark.parametrize("by", [("pg_name",), ("rank", "name"), ()])
 def test_keys_that_mean_nothing(by):
-    with pytest.raises(InputError, match="^by: expected one or more of rank, iteration, got"):
+    with pytest.raises(InputError, match=r"^by: expected one or more of rank, iteration, got"):
         breakdown(one_of_each().build(), options=Options(by=by))
 
 

@@ -144,7 +144,13 @@ def test_a_message_takes_what_its_receiver_takes_after_both_have_come():
 
 def test_an_end_of_a_message_is_missing():
     source = message((0, 5), (2, 42)).traces[0]
-    assert only(source, "comm_type", "ranks", "group_size", "transfer_mean_ns", "lower_bound") == ("send", 1, 2, 5, True)
+    assert only(source, "comm_type", "ranks", "group_size", "transfer_mean_ns", "lower_bound") == (
+        "send",
+        1,
+        2,
+        5,
+        True,
+    )
 
 
 def test_a_receive_that_was_over_before_its_send():
@@ -202,7 +208,7 @@ def test_keys():
     assert rows("axis", "scope") == [("world", None, 1, 2, 2, 75, 25)]
     assert rows("scope", ranks_per_server=1) == [("inter", 1, 2, 2, 75, 25)]
     assert rows("scope", ranks_per_server=2) == [("intra", 1, 2, 2, 75, 25)]
-    with pytest.raises(InputError, match="^by: expected one or more of rank, iteration, pg_name, axis, scope"):
+    with pytest.raises(InputError, match=r"^by: expected one or more of rank, iteration, pg_name, axis, scope"):
         rows("type")
 
 

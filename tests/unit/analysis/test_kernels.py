@@ -66,7 +66,11 @@ def test_iterations():
     """An activity counts where it starts, whole."""
     trace = stepped((0, 10), (10, 20), (20, 30), kernels=((1, 5, 9), (2, 12, 30), (12, 15, 28), (21, 30, 35)))
     found = kernels(trace, options=Options(iteration="all", by=("iteration",))).table
-    assert found.select("iteration", "count", "total_ns").sort("iteration").rows() == [(0, 2, 22), (1, 1, 13), (2, 1, 5)]
+    assert found.select("iteration", "count", "total_ns").sort("iteration").rows() == [
+        (0, 2, 22),
+        (1, 1, 13),
+        (2, 1, 5),
+    ]
     assert kernels(trace).table["total_ns"].to_list() == [13]
     assert kernels(trace, options=Options(iteration=(0, 2))).table["count"].to_list() == [3]
 
@@ -108,7 +112,9 @@ def test_a_long_name_is_cut_in_findings_only():
     name = "void gemm_kernel<" + "T, " * 50 + ">"
     result = kernels(rank_of(5, name=name).build())
     assert result.table["name"].to_list() == [name]
-    assert result.findings[0].text.startswith("void gemm_kernel<T, T, T, T, T, T, T, T, T, T, T, T, T, T... takes 100.0 %")
+    assert result.findings[0].text.startswith(
+        "void gemm_kernel<T, T, T, T, T, T, T, T, T, T, T, T, T, T... takes 100.0 %"
+    )
 
 
 def test_without_a_device_there_are_no_kernels_to_name():
@@ -125,7 +131,7 @@ def test_without_a_device_there_are_no_kernels_to_name():
 
 
 def test_a_key_that_means_nothing():
-    with pytest.raises(InputError, match="^by: expected one or more of rank, iteration, stream, category, kind, name"):
+    with pytest.raises(InputError, match=r"^by: expected one or more of rank, iteration, stream, category, kind, name"):
         kernels(rank_of(5).build(), options=Options(by=("shapes",)))
 
 

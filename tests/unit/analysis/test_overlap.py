@@ -99,7 +99,7 @@ def test_the_finding_is_of_all_ranks():
 
 
 def test_a_key_that_means_nothing():
-    with pytest.raises(InputError, match="^by: expected one or more of rank, iteration, pg_name, comm_type, got 'pg'"):
+    with pytest.raises(InputError, match=r"^by: expected one or more of rank, iteration, pg_name, comm_type, got 'pg'"):
         overlap(two_groups().build(), options=Options(by=("pg",)))
 
 

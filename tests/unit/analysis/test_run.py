@@ -80,7 +80,7 @@ def test_a_trace_that_does_not_say_its_rank_gets_the_place_of_its_file(tmp_path)
 
 def test_two_files_of_one_rank(folder):
     write(rank_of(1), folder / "copy.et")
-    with pytest.raises(InputError, match="^rank 1: expected one file a rank, got two"):
+    with pytest.raises(InputError, match=r"^rank 1: expected one file a rank, got two"):
         rows(folder)
 
 
@@ -130,7 +130,7 @@ def test_options_as_plain_data():
     assert options.as_dict() == {
         "iteration": [1, 2], "by": ["rank"], "system": None, "ranks_per_server": 4, "linked_only": False,
     }  # fmt: skip
-    with pytest.raises(InputError, match="^ranks_per_server: expected 1 or more, got 0"):
+    with pytest.raises(InputError, match=r"^ranks_per_server: expected 1 or more, got 0"):
         Options(ranks_per_server=0)
 
 

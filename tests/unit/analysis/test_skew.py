@@ -103,7 +103,7 @@ def test_rows_by_group_and_type():
         "pg_name", "comm_type", "count", "last_count", "cost_ns"
     ).rows() == [("0", "all_reduce", 3, 1, 30)]
     assert skew(three(), options=Options(by=("iteration", "rank"))).table["iteration"].to_list() == [None] * 3
-    with pytest.raises(InputError, match="^by: expected one or more of rank, iteration, pg_name, comm_type"):
+    with pytest.raises(InputError, match=r"^by: expected one or more of rank, iteration, pg_name, comm_type"):
         skew(three(), options=Options(by=("axis",)))
 
 

@@ -56,7 +56,8 @@ def test_too_many_bars_are_merged_without_losing_time():
     assert "neighbors closer than" in plot.layout["xaxis"]["title"]["text"]
     assert any(text.startswith("long and far away") for text in bars["text"])
     first = bars["text"][0]
-    assert first.startswith("short<br>") and "more" in first
+    assert first.startswith("short<br>")
+    assert "more" in first
 
 
 def test_nothing_at_all():

@@ -51,7 +51,7 @@ def test_a_step_without_activities_has_no_stretch():
 
 
 def test_streams_that_run_apart_leave_no_hole():
-    """A step whose first activity comes before the step before it began: what is left of it still meets its neighbors."""
+    """A step of which the next one's first activity runs ahead: what is left still meets."""
     activities = [(1, 0, 4), (11, 10, 14), (21, 8, 12), (31, 20, 24)]
     assert tiled([(0, 10), (10, 20), (20, 30), (30, 40)], activities) == [(0, 0, 10), (2, 10, 20), (3, 20, 24)]
 
@@ -108,7 +108,7 @@ def view_of(choice, trace=None):
 
 
 def test_the_rank_says_which_iterations_it_has():
-    with pytest.raises(InputError, match="^rank 4: iteration: expected some of 0, 1, 2, got 8"):
+    with pytest.raises(InputError, match=r"^rank 4: iteration: expected some of 0, 1, 2, got 8"):
         _ = view_of(8).windows
 
 

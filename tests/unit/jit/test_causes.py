@@ -1,5 +1,7 @@
 """What a device waited for, on small graphs worked out by hand."""
 
+from itertools import chain
+
 import numpy as np
 
 from chakra_et._jit.causes import (
@@ -22,7 +24,7 @@ def causes(nodes, idle, first):
     indptr = np.cumsum([0, *map(len, preds)]).astype(np.int64)
     column = [np.array([node[place] for node in nodes], np.int64) for place in range(4)]
     found = idle_causes(
-        np.array([idle], np.int64), np.array([first], np.int64), indptr, np.array(sum(preds, []), np.int64),
+        np.array([idle], np.int64), np.array([first], np.int64), indptr, np.array([*chain(*preds)], np.int64),
         column[0], column[1], column[2].astype(np.int8), column[3],
     )[0]  # fmt: skip
     assert found.sum() == idle[1] - idle[0]
