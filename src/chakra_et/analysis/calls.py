@@ -10,24 +10,29 @@ import numpy.typing as npt
 import polars as pl
 
 from chakra_et.analysis.op_work import nearest_modelled
-from chakra_et.ir import Trace
+from chakra_et.ir import NodeType, Trace
 
 __all__ = ["calls_of"]
 
 Int = npt.NDArray[np.int64]
+# Annotations that name no part of the model: steps, communications, what profilers and serving engines mark.
+_NO_MODULE = r"^(ProfilerStep#|nccl:|gloo:|execute_|\[memory\]|Optimizer\.|enumerate\(DataLoader\))"
+_DEEPEST = 64
 _WORK = ("flop_count", "read_bytes", "write_bytes", "work_dtype", "work_model", "work_is_exact")
 
 
-def calls_of(trace: Trace, rows: Int, operators: Int) -> pl.DataFrame:
+def calls_of(trace: Trace, rows: Int, operators: Int, parent: Int) -> pl.DataFrame:
     """Return the calls behind activities, [A].
 
     Args:
         trace: The trace.
         rows: int64 [A]: position of each activity.
         operators: int64 [A]: position of the operator that launched it (or that it is), -1 for none.
+        parent: int64 [N]: position of each node's parent in the call stack, -1 for none.
 
     Returns:
-        ``op_row``, ``op`` (name of that operator), ``module``; ``call_row`` (the operator whose arguments say what the
+        ``op_row``, ``op`` (name of that operator), ``module`` (path of the modules that it ran in, else the innermost
+        annotation around it, that of the step left out); ``call_row`` (the operator whose arguments say what the
         activity did: the nearest caller with a FLOP or byte model, else the operator itself), ``shapes`` and ``types``
         of its inputs, and of the call ``flop_count``, ``read_bytes``, ``write_bytes``, ``work_dtype``, ``work_model``,
         ``work_is_exact``; null where it isn't known.
@@ -42,12 +47,32 @@ def calls_of(trace: Trace, rows: Int, operators: Int) -> pl.DataFrame:
         {
             "op_row": own,
             "op": nodes["name"].gather(own),
-            "module": trace.column("module").gather(own),
+            "module": _modules(trace, operators, parent),
             "call_row": call,
             "shapes": inputs.field("shapes"),
             "types": inputs.field("types"),
         }
     ).hstack(work.select(_WORK))
+
+
+def _modules(trace: Trace, operators: Int, parent: Int) -> pl.Series:
+    """Return the module path of each operator, else the innermost annotation around it, [A]."""
+    paths: pl.Series = trace.column("module").gather(_positions(operators))
+    if not paths.null_count():
+        return paths
+    names = trace.nodes["name"]
+    notes = trace.nodes["type"].fill_null(0).to_numpy() == NodeType.METADATA_NODE
+    marks = np.flatnonzero(notes)
+    notes[marks] = ~names.gather(marks).str.contains(_NO_MODULE).fill_null(True).to_numpy()
+    above = operators.copy()
+    for _ in range(_DEEPEST):
+        open_ = (above >= 0) & ~notes[above]
+        if not open_.any():
+            break
+        above[open_] = parent[above[open_]]
+    above[(above >= 0) & ~notes[above]] = -1
+    found: pl.Series = paths.zip_with(paths.is_not_null(), names.gather(_positions(above)))
+    return found
 
 
 def _positions(rows: Int) -> pl.Series:

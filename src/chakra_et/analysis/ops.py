@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from chakra_et.analysis.charts import KIND_COLORS, layout
+from chakra_et.analysis.charts import kind_color, layout
 from chakra_et.analysis.options import Options, check_keys
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
@@ -35,7 +35,7 @@ class Ops(Result):
 
     Columns of `table`, a row for each combination of what `by` says (``op``: the operator that launched, ``shapes``
     and ``types`` of its inputs as JSON lists, ``kind``: class of its longest kernel; also ``module``: path of the
-    modules it ran in, ``rank``, ``iteration``), the longest first: the keys, then
+    modules it ran in, else the innermost annotation, ``rank``, ``iteration``), the longest first: the keys, then
 
     * ``count``: calls, ``kernels``: activities that they launched; ``total_ns``: their durations, added up;
       ``share`` of all rows' total; ``mean_ns``, ``p50_ns``, ``p90_ns`` of a call.
@@ -78,7 +78,7 @@ class Ops(Result):
                         for name, shape, share in zip(label, shapes, own["share"].fill_null(0), strict=True)
                     ],
                     "marker": {
-                        "color": KIND_COLORS[place % len(KIND_COLORS)], "opacity": 0.75, "line": {"width": 0.5},
+                        "color": kind_color(str(kind), place), "opacity": 0.75, "line": {"width": 0.5},
                         "size": [5 + 25 * (value / largest) ** 0.5 for value in own["total_ns"]],
                     },
                     "hovertemplate": "%{customdata[0]} %{customdata[1]}<br>%{x:.3g} FLOP/byte, %{y:.4g} TFLOP/s, "
@@ -216,7 +216,7 @@ def combine(parts: Mapping[int, Part], job: Job) -> Ops:
         *(pl.when(known).then(name).alias(name) for name in (*_WORK, "exact")),
         share=pl.col("total_ns") / whole if whole else pl.lit(None, pl.Float64),
     ).with_columns(
-        flop_per_s=pl.when(known & busy).then(pl.col("flop_count") * 1e9 / pl.col("modelled_ns")),
+        flop_per_s=pl.when(known & busy & (pl.col("flop_count") > 0)).then(pl.col("flop_count") * 1e9 / pl.col("modelled_ns")),
         bytes_per_s=pl.when(known & busy).then(moved * 1e9 / pl.col("modelled_ns")),
         flop_per_byte=pl.when(known & (moved > 0)).then(pl.col("flop_count") / moved),
     )
@@ -271,7 +271,9 @@ def _with_mfu(steps: pl.DataFrame, device: Device | None) -> pl.DataFrame:
     at_peak = pl.col("flop_count") * 1e9 / pl.col("peak")
     lacking = (pl.col("flop_count") > 0) & pl.col("peak").is_null()
     found = steps.group_by("rank", "iteration", "span_ns", maintain_order=True).agg(
-        pl.col("flop_count").sum(), at_peak=at_peak.sum(), lacking=lacking.any()
+        pl.when(pl.col("flop_count").is_not_null().any()).then(pl.col("flop_count").sum()),
+        at_peak=at_peak.sum(),
+        lacking=lacking.any(),
     )
     span = pl.when(pl.col("span_ns") > 0).then("span_ns")
     return found.select(

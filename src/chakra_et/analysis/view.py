@@ -172,6 +172,15 @@ class RankView:
         call = self.launches["call_start_ns"]
         return np.where(call.is_not_null().to_numpy(), call.fill_null(0).to_numpy(), np.minimum(caller, own))
 
+    @property
+    def _issued_in_steps(self) -> Int:
+        """When the host launched each activity, int64 [A]; before any step where that was before the profile."""
+        launched = self.launches["call_row"].is_not_null().to_numpy()
+        if not launched.any() or self.steps.source == "repeats":
+            return self.issued_ns
+        lost = ~launched & (self.parent_rows[self._plain_activities["row"].to_numpy()] < 0)
+        return np.where(lost, np.iinfo(np.int64).min, self.issued_ns)
+
     @cached_property
     def steps(self) -> Steps:
         """Iterations that annotations mark, or that repeat; none for a whole profile."""
@@ -184,7 +193,7 @@ class RankView:
         found: tuple[Window, ...] = ()
         if self.options.iteration != "whole" and self.steps.table.height:
             if self.has_device:
-                found = stretches.tile(self.steps.table, table, self.issued_ns)
+                found = stretches.tile(self.steps.table, table, self._issued_in_steps)
             else:
                 columns = ("iteration", "label", "begin_ns", "end_ns", "begin_ns", "end_ns")
                 found = tuple(Window(*row) for row in self.steps.table.select(pl.col(columns[:4])).rows())
@@ -305,7 +314,7 @@ class RankView:
     @cached_property
     def calls(self) -> pl.DataFrame:
         """The operator call behind each activity, [A], as `calls_of` returns it."""
-        return calls_of(self.trace, self.activities["row"].to_numpy(), self.op_rows)
+        return calls_of(self.trace, self.activities["row"].to_numpy(), self.op_rows, self.parent_rows)
 
     @cached_property
     def facts(self) -> RankFacts:
