@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chakra_et.analysis.analyze import Analyses, analyze
+    from chakra_et.analysis.diff import Diff, diff
     from chakra_et.analysis.options import Options as AnalysisOptions
     from chakra_et.conversion import (
         ConversionResult,
@@ -72,6 +73,7 @@ _EXPORTS: dict[str, str] = {
     "CommType": "chakra_et.ir",
     "ConversionResult": "chakra_et.conversion",
     "ConvertOptions": "chakra_et.conversion",
+    "Diff": "chakra_et.analysis.diff",
     "Failure": "chakra_et.conversion",
     "Finding": "chakra_et.validation",
     "FormatError": "chakra_et.errors",
@@ -99,6 +101,7 @@ _EXPORTS: dict[str, str] = {
     "analyze": "chakra_et.analysis.analyze",
     "convert": "chakra_et.conversion",
     "convert_to": "chakra_et.conversion",
+    "diff": "chakra_et.analysis.diff",
     "export_astra_sim": "chakra_et.sim.astra_sim",
     "export_dot": "chakra_et.reports.dot",
     "export_graphml": "chakra_et.reports.dot",
@@ -134,6 +137,7 @@ __all__ = [
     "CommType",
     "ConversionResult",
     "ConvertOptions",
+    "Diff",
     "Failure",
     "Finding",
     "FormatError",
@@ -162,6 +166,7 @@ __all__ = [
     "analyze",
     "convert",
     "convert_to",
+    "diff",
     "export_astra_sim",
     "export_dot",
     "export_graphml",

@@ -12,7 +12,7 @@ import polars as pl
 
 from chakra_et.analysis import diff_plot, diff_words
 from chakra_et.analysis.diff_build import Built, build
-from chakra_et.analysis.diff_nodes import Kinship, Timing, kinship
+from chakra_et.analysis.diff_nodes import Timing, kinship
 from chakra_et.analysis.diff_pairs import Cut, Kept, Pairs, keep, measured_pairs
 from chakra_et.analysis.options import Options, check_keys
 from chakra_et.analysis.result import Plot, Result
@@ -30,7 +30,8 @@ _SHOWN_NODES = 100
 class Diff(Result):
     """What changed. All times and counts are those of a step: means over the chosen iterations and the ranks.
 
-    Columns of `table`, a row for each thing that both sets have, or one of them; the largest slowdown first:
+    Columns of `table`, a row for each thing that both sets have, or one of them; the step, then the largest slowdown
+    first:
 
     * ``rank``, if asked for: as it is called before.
     * ``what``: ``step``; ``op``: an operator with its shapes, by the time of the device activities that it launched
@@ -121,8 +122,9 @@ def diff(
         after: Traces, or where they are.
         options: Which iterations (of both); ``by`` takes ``rank``.
         match: ``ids``: nodes of equal ids are the same node (a simulated, replayed or edited copy); ``names``: what
-            belongs together is found by operator, shapes, kernel and position; ``auto``: by ids if nearly all nodes of
-            both sets, or all of one, have the same id and name in both.
+            belongs together is found by operator, shapes, kernel and position; ``auto``: by ids in copies: nearly all
+            nodes of both sets, or all of one, have the same id, name, thread, stream and correlation in both, and the
+            sets weren't made from other files.
         jobs: Processes for files; 0: one a core if they are large, else 1.
         progress: Called with the stage, ranks done, ranks in all.
 
@@ -137,7 +139,7 @@ def diff(
         ...     _ = builder.add("gemm", NodeType.COMP_NODE, start_ns=0, duration_ns=duration_ns, **where)
         ...     return builder.build()
         >>> diff(trace(5), trace(8)).table.select("what", "name", "change_ns").rows()
-        [('kernel', 'gemm', 3), ('step', 'step', 3)]
+        [('step', 'step', 3), ('kernel', 'gemm', 3)]
     """
     options = options or Options()
     if match not in _MATCHES:
@@ -146,14 +148,10 @@ def diff(
     sources = before, after
     kept = tuple(_kept(source, keep, options, jobs, progress) for source in sources)
     pairs = measured_pairs(kept[0], kept[1])
-    kin = (
-        Kinship(0, 0, 0)
-        if match == "names"
-        else kinship([(pair[0].part, pair[1].part) for pair in pairs.ranks.values()])
-    )
+    kin = kinship([(one.part, two.part) for one, two in pairs.ranks.values()], strict=match == "auto")
     if match == "ids" and not kin.shared:
         raise InputError("match: expected nodes of equal ids and names in both sets, got none; leave it out")
-    by_ids = match == "ids" or kin.copies
+    by_ids = match == "ids" or (match == "auto" and kin.copies)
     if by_ids and kin.part is not None:
         pairs = _cut_to_part(sources, kept, pairs, kin.part, options, jobs)
     built = build(pairs, by_ids=by_ids, keys=keys)

@@ -80,7 +80,7 @@ def build(pairs: Pairs, *, by_ids: bool, keys: tuple[str, ...]) -> Built:
         rows.append(told.select(*label, pl.all()))
         steps.append(parts.select(*label, pl.all()))
         communications.append(comms.select(*label, pl.all()))
-    table = pl.concat(rows).sort("change_ns", "what", "name", "shapes", descending=[True, False, False, False])
+    table = pl.concat(rows).sort(pl.col("what") != "step", -pl.col("change_ns"), "what", "name", "shapes")
     nodes, timing = no_nodes(), None
     if by_ids:
         nodes, timing = compare_nodes({rank: (one.part, two.part) for rank, (one, two) in pairs.ranks.items()})

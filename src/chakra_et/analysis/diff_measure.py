@@ -21,6 +21,7 @@ Int = npt.NDArray[np.int64]
 # What tells calls apart, and then what they ran.
 CALL: tuple[str, ...] = ("what", "op", "shapes", "types", "pg_name")
 ITEM: tuple[str, ...] = (*CALL, "name", "kind")
+_MARKS = ("tid", "stream", "correlation")
 _TIMES = {"window": pl.Int64, "name": pl.String, "count": pl.Int64, "total_ns": pl.Int64}
 
 
@@ -38,9 +39,11 @@ class Part:
             (number of the operator call, ascending), ``of_kind``, ``id`` of the node, ``duration_ns``.
         launches: Runtime calls that launched them: ``window``, ``name``, ``count``, ``total_ns``.
         host: The host's own work otherwise, alike; empty on a rank without a device, where it is in `items`.
-        nodes: Nodes that are work, neither gaps nor annotations: ``id``, ``of_name``, ``start_ns``, ``duration_ns``.
+        nodes: Nodes that are work, neither gaps nor annotations: ``id``, ``of_name``, ``mark`` (a hash of what a copy
+            shares and another run hardly does: name, thread, stream, correlation), ``start_ns``, ``duration_ns``.
         names: Their names.
         ids: uint64 [N]: all nodes.
+        sources: Files that the trace was made from.
     """
 
     kinds: pl.DataFrame
@@ -50,6 +53,7 @@ class Part:
     nodes: pl.DataFrame
     names: pl.Series
     ids: npt.NDArray[np.uint64]
+    sources: tuple[str, ...]
 
 
 def measure(view: RankView) -> Part:
@@ -75,7 +79,14 @@ def measure(view: RankView) -> Part:
     )
     nodes, names = _nodes(view)
     return Part(
-        kinds.drop("of_kind"), items, _launches(view), _host(view, told), nodes, names, view.nodes["id"].to_numpy()
+        kinds=kinds.drop("of_kind"),
+        items=items,
+        launches=_launches(view),
+        host=_host(view, told),
+        nodes=nodes,
+        names=names,
+        ids=view.nodes["id"].to_numpy(),
+        sources=tuple(str(one.get("file")) for one in view.trace.metadata.sources),
     )
 
 
@@ -179,11 +190,13 @@ def _nodes(view: RankView) -> tuple[pl.DataFrame, pl.Series]:
     rows = np.flatnonzero(real_nodes(view.trace))
     name = view.nodes["name"].gather(rows).fill_null("")
     names = name.unique(maintain_order=True)
+    marks = pl.DataFrame([name, *(view.trace.column(key).gather(rows) for key in _MARKS)]).hash_rows()
     codes = name.cast(pl.Enum(names)).to_physical().cast(pl.Int32)
     table = pl.DataFrame(
         {
             "id": view.nodes["id"].gather(rows),
             "of_name": codes,
+            "mark": marks,
             "start_ns": view.start_ns[rows],
             "duration_ns": view.duration_ns[rows],
         }

@@ -68,7 +68,7 @@ class Kinship:
     Attributes:
         before: Nodes of the first set.
         after: Nodes of the second.
-        shared: Nodes with the same rank, id and name.
+        shared: Nodes that both have.
     """
 
     before: int
@@ -90,12 +90,23 @@ class Kinship:
         return None
 
 
-def kinship(pairs: Sequence[tuple[Part, Part]]) -> Kinship:
-    """Return how many nodes have the same id and name in both sets."""
+def kinship(pairs: Sequence[tuple[Part, Part]], *, strict: bool) -> Kinship:
+    """Return how many nodes are the same in both sets.
+
+    Args:
+        pairs: What was kept of each rank, before and after.
+        strict: False where ids and names say it. Else thread, stream and correlation must agree, too, and both traces
+            must have been made from files of the same names: then they are copies.
+    """
     counts = np.zeros(3, np.int64)
     for before, after in pairs:
-        one, _ = _shared(before, after)
-        counts += (before.nodes.height, after.nodes.height, len(one))
+        same = 0
+        if not strict:
+            same = len(_shared(before, after)[0])
+        elif before.sources == after.sources or not (before.sources and after.sources):
+            nodes = [part.nodes.select("id", "mark") for part in (before, after)]
+            same = nodes[0].join(nodes[1], on=["id", "mark"]).height
+        counts += (before.nodes.height, after.nodes.height, same)
     return Kinship(*map(int, counts))
 
 

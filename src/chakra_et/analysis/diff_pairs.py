@@ -26,7 +26,13 @@ _MOST = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kept:
-    """What is kept of a rank: facts of its view, its breakdown, its sequences."""
+    """What is kept of a rank.
+
+    Attributes:
+        facts: What its view tells.
+        breakdown: Its breakdown, a row an iteration.
+        part: Its sequences.
+    """
 
     facts: RankFacts
     breakdown: pl.DataFrame

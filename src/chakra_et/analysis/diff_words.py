@@ -168,6 +168,6 @@ def notes(pairs: Pairs, built: Built, *, by_ids: bool) -> list[str]:
         said.append("one iteration each: whether a change is more than noise can't be told")
     elif min(before, after) < ENOUGH:
         said.append(
-            f"few iterations ({before} before, {after} after): whether a change is beyond noise is told by Welch's t-test"
+            f"few iterations ({before} before, {after} after): Welch's t-test tells whether a change is beyond noise"
         )
     return said

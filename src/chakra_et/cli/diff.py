@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", type=keys, metavar="rank", help="tell ranks apart")
     parser.add_argument(
         "--match", choices=("auto", "ids", "names"), default="auto",
-        help="ids: nodes of equal ids are the same; names: by operator, shapes, kernel and position (default: "
-        "by ids if nearly all nodes have the same id and name in both)",
+        help="ids: nodes of equal ids are the same; names: by operator, shapes, kernel and position (default: ids in "
+        "copies, such as simulated traces, else names)",
     )  # fmt: skip
     add_choice(parser)
     parser.add_argument(
