@@ -121,6 +121,21 @@ def test_windows_of_a_rank():
     assert view_of("whole").windows == (Window(None, "whole profile", 5, 35),)
 
 
+def test_what_was_launched_before_the_profile_is_in_no_step():
+    """A device that runs behind: what the steps launched comes after what is left from before."""
+    made = Rank()
+    for number in range(3):
+        made.step(number, 10 * number, 10 * number + 10)
+        made.call(number, 10 * number + 1, 10 * number + 2)
+        made.kernel("gemm", 10 * number + 25, 10 * number + 35, correlation=number)
+    for begin in (0, 10, 20):
+        made.kernel("gemm", begin, begin + 5, correlation=90 + begin)
+    view = view_of("all", made.build())
+    assert [(window.begin_ns, window.end_ns) for window in view.windows] == [(25, 35), (35, 45), (45, 55)]
+    assert view.activities["window"].to_list() == [None, None, None, 0, 1, 2]
+    assert view_of("whole", made.build()).windows[0].begin_ns == 0
+
+
 def test_without_markers_the_whole_profile_is_one_stretch():
     trace = stepped(kernels=((1, 5, 9), (12, 15, 28)))
     assert view_of(None, trace).windows == (Window(None, "whole profile", 5, 28),)
