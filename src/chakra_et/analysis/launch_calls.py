@@ -133,20 +133,23 @@ def _guess_waits(view: RankView, table: pl.DataFrame) -> pl.DataFrame:
     While the queue is long, such a call waits for room in it; one that copies from or to the host, and returns after
     the copy began, waits for the copy.
     """
-    known = table.filter(pl.col("call_row").is_not_null())
-    length = length_at_call(*(known[name].to_numpy() for name in ("call_start_ns", "start_ns", "lane")))
-    queue = pl.Series(np.zeros(table.height, np.int64)).scatter(table["call_row"].is_not_null().arg_true(), length)
+    known, leads = (table["call_row"].is_not_null().to_numpy(), table["leads"].to_numpy())
+    begin, end, start, took, lane = (
+        table[name].fill_null(0).to_numpy() for name in ("call_start_ns", "call_end_ns", "start_ns", "call_ns", "lane")
+    )
+    room, copy = (table[name].to_numpy() for name in ("room_ns", "copy_ns"))
+    length = np.zeros(table.height, np.int64)
+    length[known] = length_at_call(begin[known], start[known], lane[known])
+    usual = table.select(usual=pl.col("call_ns").median().over("call").cast(pl.Int64).fill_null(0))["usual"].to_numpy()
+    untold = leads & (took > _TIMES * usual + _MARGIN_NS) & (room + copy == 0)
     kinds = view.trace.column("copy_kind").gather(table["row"])
-    usual = pl.col("call_ns").median().over("call").cast(pl.Int64)
-    untold = (pl.col("call_ns") > _TIMES * usual + _MARGIN_NS) & (pl.col("room_ns") + pl.col("copy_ns") == 0)
-    host_copy = pl.lit(kinds.is_in(["HtoD", "DtoH", "HtoH"]).fill_null(False))
-    waits = untold & host_copy & (pl.col("start_ns") < pl.col("call_end_ns"))
-    crowded = untold & ~waits & (pl.lit(queue) >= _LONG_QUEUE)
-    leads = pl.col("leads")
+    waits = untold & kinds.is_in(["HtoD", "DtoH", "HtoH"]).fill_null(False).to_numpy() & (start < end)
+    crowded = untold & ~waits & (length >= _LONG_QUEUE)
+    none = pl.Series(~leads)
     return table.with_columns(
-        room_ns=pl.when(leads).then(pl.when(crowded).then(pl.col("call_ns") - usual).otherwise("room_ns")),
-        copy_ns=pl.when(leads).then(pl.when(waits).then(pl.col("call_ns") - usual).otherwise("copy_ns")),
-        guessed=crowded.fill_null(False) & leads,
+        room_ns=pl.Series(np.where(crowded, took - usual, room)).set(none, None),
+        copy_ns=pl.Series(np.where(waits, took - usual, copy)).set(none, None),
+        guessed=pl.Series(crowded),
     )
 
 

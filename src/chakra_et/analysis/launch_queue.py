@@ -106,15 +106,26 @@ def measure_queue(steps: tuple[Int, Int, Int], lanes: int, begins: Int, ends: In
         ``window``, ``lane``, ``queue_area`` (length times ns, added up), ``queue_max``, ``queue_empty_ns``.
     """
     points = queue_points(steps, lanes, begins, ends)
-    time, window, lane = (points[name].to_numpy() for name in ("time_ns", "window", "lane"))
+    time, window, lane, length = (points[name].to_numpy() for name in ("time_ns", "window", "lane", "length"))
     until = ends[window]
     same = (window[1:] == window[:-1]) & (lane[1:] == lane[:-1])
     until[:-1][same] = time[1:][same]
-    points = points.with_columns(lasts=pl.Series(until - time))
-    return points.group_by("window", "lane", maintain_order=True).agg(
-        queue_area=(pl.col("length") * pl.col("lasts")).sum(),
-        queue_max=pl.col("length").max(),
-        queue_empty_ns=pl.col("lasts").filter(pl.col("length") <= 0).sum(),
+    lasts = until - time
+    count = lanes * len(begins)
+    slot = lane * len(begins) + window
+    area, empty, most = (np.zeros(count, np.int64) for _ in range(3))
+    np.add.at(area, slot, length * lasts)
+    np.add.at(empty, slot, np.where(length <= 0, lasts, 0))
+    np.maximum.at(most, slot, length)
+    numbers = np.arange(count)
+    return pl.DataFrame(
+        {
+            "window": numbers % max(len(begins), 1),
+            "lane": numbers // max(len(begins), 1),
+            "queue_area": area,
+            "queue_max": most,
+            "queue_empty_ns": empty,
+        }
     )
 
 

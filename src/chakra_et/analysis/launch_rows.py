@@ -138,27 +138,26 @@ def _bounds(view: RankView) -> tuple[Int, Int]:
     return begins, np.array([window.end_ns for window in view.windows], np.int64)
 
 
-def short_of(view: RankView, table: pl.DataFrame) -> pl.DataFrame:
+def short_of(facts: pl.DataFrame) -> pl.DataFrame:
     """Return kernels that took less time than their calls, by name, columns of `SHORT`.
 
     Args:
-        view: The rank.
-        table: As `launched_activities` returns it.
+        facts: As `facts_of` returns them.
     """
-    facts = _of_activities(table).filter(pl.col("kernels") > 0)
-    found = facts.group_by("name", "kind").agg(
+    found = facts.filter(pl.col("kernels") > 0).group_by("rank", "name", "kind").agg(
         launches=pl.len().cast(pl.Int64),
         short_launches=pl.col("short_kernels").sum(),
         time_ns=pl.col("short_time_ns").sum(),
         call_ns=pl.col("short_call_ns").sum(),
-    ).filter(pl.col("short_launches") > 0)  # fmt: skip
-    found = found.with_columns(rank=pl.lit(view.rank, pl.Int64), excess_ns=pl.col("call_ns") - pl.col("time_ns"))
-    return found.sort("excess_ns", "name", descending=[True, False]).select(list(SHORT))
+        excess_ns=pl.col("short_call_ns").sum() - pl.col("short_time_ns").sum(),
+    )  # fmt: skip
+    found = found.filter(pl.col("short_launches") > 0).sort("excess_ns", "name", descending=[True, False])
+    return found.select(list(SHORT))
 
 
 def add_up(facts: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
     """Return the rows: the keys and `COLUMNS`."""
-    linked = pl.col("calls").sum() > 0
+    linked = pl.col("unlinked").sum() < pl.col("activities").sum()
     sums = ("activities", "unlinked", "calls")
     found = facts.group_by(keys).agg(
         *(pl.col(name).sum().cast(pl.Int64) for name in sums),
@@ -176,6 +175,11 @@ def add_up(facts: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
         queue_span_ns=pl.col("span_ns").filter(pl.col("queue_area").is_not_null()).sum(),
     )  # fmt: skip
     found = found.filter((pl.col("activities") > 0) | pl.col("span_ns").is_not_null())
+    # Where no launch is known there may still be a queue.
+    lost = (pl.col("activities") > 0) & (pl.col("unlinked") == pl.col("activities"))
+    found = found.with_columns(
+        pl.when(~lost).then(pl.col(name)).alias(name) for name in ("queue_area", "queue_max", "queue_empty_ns")
+    )
     wide = pl.col("queue_span_ns")
     return found.with_columns(
         queue_mean=pl.when(wide > 0).then(pl.col("queue_area") / wide),

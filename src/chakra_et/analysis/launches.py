@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from chakra_et.analysis.charts import KIND_COLORS, layout, time_unit
-from chakra_et.analysis.launch_calls import launched_activities
+from chakra_et.analysis.launch_calls import launched_activities, runtime_calls
 from chakra_et.analysis.launch_capture import CAPTURE, GRAPHS, find_capture, find_graphs
 from chakra_et.analysis.launch_idle import HOST_WORK, SPANS, find_host_bound
 from chakra_et.analysis.launch_queue import QUEUE, thinned
@@ -101,7 +101,10 @@ class Launches(Result):
     graphs: pl.DataFrame
 
     def plot(self) -> Plot:
-        """Return the queues of the busiest streams over time, thinned out to the longest of each moment."""
+        """Return the queues of the busiest streams over time, thinned out to the longest of each moment.
+
+        The longest and the shortest one on average are drawn, the others wait in the legend.
+        """
         keys = ["rank", "device", "stream"]
         busy = self.queue.group_by(keys).len().sort("len", *keys, descending=[True, False, False, False]).head(_LINES)
         origin = self.queue.group_by("rank").agg(pl.col("time_ns").min())
@@ -109,11 +112,13 @@ class Launches(Result):
         longest = max((int(self.queue["time_ns"].max() or 0) - start for start in first.values()), default=0)  # type: ignore[arg-type]
         size, unit = time_unit(longest)
         several = busy["device"].n_unique() > 1
-        data = []
+        data: list[dict[str, Any]] = []
+        means: list[float] = []
         for place, (rank, device, stream) in enumerate(busy.select(keys).sort(keys).iter_rows()):
             own = (pl.col("rank") == rank) & (pl.col("device") == device) & (pl.col("stream") == stream)
             points = thinned(self.queue.filter(own).sort("time_ns", maintain_order=True), _POINTS)
             name = f"rank {rank}, " + (f"device {device}, " if several else "") + f"stream {stream}"
+            means.append(float(points["length"].mean() or 0))  # type: ignore[arg-type]
             data.append(
                 {
                     "type": "scatter", "mode": "lines", "name": name,
@@ -122,6 +127,9 @@ class Launches(Result):
                     "hovertemplate": f"{name}<br>%{{x:.4g}} {unit}: %{{y}} queued<extra></extra>",
                 }
             )  # fmt: skip
+        for mean, line in zip(means, data, strict=True):
+            # All of them would hide one another.
+            line["visible"] = True if mean in (max(means), min(means)) else "legendonly"
         return Plot(tuple(data), layout(x=f"time, {unit}", y="launched and not started"))
 
 
@@ -182,14 +190,15 @@ def measure(view: RankView) -> Part:
         late[ended["follower"].to_numpy()] = ended["host_bound_ns"].to_numpy()
         longest = host.spans.sort("host_bound_ns", descending=True, maintain_order=True).head(_LONGEST)
         tables = {"spans": longest.drop("window", "follower"), "host_work": host.work}
+    calls = runtime_calls(view)
     tables |= {
         "queue": queue_of(view, table),
-        "short": short_of(view, table),
-        "capture": find_capture(view, table, late),
-        "graphs": find_graphs(view, table),
+        "short": short_of(facts),
+        "capture": find_capture(view, table, calls, late),
+        "graphs": find_graphs(view, table, calls),
     }
-    rank = pl.lit(view.rank, pl.Int64)
-    tables = {name: frame.with_columns(rank=rank).select(list(_SCHEMAS[name])) for name, frame in tables.items()}
+    rank = pl.lit(view.rank, pl.Int64).alias("rank")
+    tables = {name: frame.select(rank, *list(_SCHEMAS[name])[1:]) for name, frame in tables.items()}
     inside = table.filter(pl.col("window").is_not_null())
     counts = {
         "device": view.has_device,
