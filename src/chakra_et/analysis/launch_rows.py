@@ -175,7 +175,7 @@ def add_up(facts: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
         queue_span_ns=pl.col("span_ns").filter(pl.col("queue_area").is_not_null()).sum(),
     )  # fmt: skip
     found = found.filter((pl.col("activities") > 0) | pl.col("span_ns").is_not_null())
-    # Where no launch is known there may still be a queue.
+    # A queue that holds none of a row's activities tells nothing of them.
     lost = (pl.col("activities") > 0) & (pl.col("unlinked") == pl.col("activities"))
     found = found.with_columns(
         pl.when(~lost).then(pl.col(name)).alias(name) for name in ("queue_area", "queue_max", "queue_empty_ns")
