@@ -12,7 +12,7 @@ import polars as pl
 
 from chakra_et.analysis.result import Plot
 
-__all__ = ["COLORS", "HEAT", "KIND_COLORS", "bars", "layout", "stacked_bars", "time_unit"]
+__all__ = ["COLORS", "HEAT", "KIND_COLORS", "bars", "kind_color", "layout", "stacked_bars", "time_unit"]
 
 COLORS: Mapping[str, str] = {
     "compute": "#0072B2",
@@ -34,6 +34,17 @@ HEAT: tuple[tuple[float, str], ...] = ((0.0, "#ffffff"), (0.1, "#fde3c8"), (0.4,
 KIND_COLORS: tuple[str, ...] = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#7A4EAB", "#8C6D31", "#999999",
 )  # fmt: skip
+# Classes of kernels keep their colors from picture to picture; users' own have some color each.
+_OF_KIND: Mapping[str, str] = {
+    "communication": COLORS["communication"], "copy": COLORS["memory"], "memset": "#CFC36B", "other": COLORS["other"],
+    "gemm": "#0072B2", "attention": "#7A4EAB", "convolution": "#56B4E9", "normalization": "#009E73",
+    "elementwise": "#CC79A7", "reduction": "#E69F00", "embedding": "#8C6D31", "layout": "#6A8FD8",
+    "optimizer": "#66A61E", "moe": "#1B9E9E", "kv_cache": "#B2477E", "quantization": "#A6CEE3", "sampling": "#FB9A99",
+    "recurrent": "#33508A",
+}  # fmt: skip
+_MORE = ("#A6761D", "#444444", "#B3DE69", "#80796B")
+# A part of a bar that is shorter in every bar (of the bar) isn't drawn: nobody could see it.
+_LEAST_SHARE = 0.002
 _UNITS: tuple[tuple[float, str], ...] = ((1e9, "s"), (1e6, "ms"), (1e3, "us"))
 
 
@@ -45,6 +56,16 @@ def time_unit(longest_ns: float) -> tuple[float, str]:
         (1000000.0, 'ms')
     """
     return next(((size, name) for size, name in _UNITS if longest_ns >= size), (1.0, "ns"))
+
+
+def kind_color(kind: str) -> str:
+    """Return the color of a class of kernels.
+
+    Example:
+        >>> kind_color("communication") == COLORS["communication"]
+        True
+    """
+    return _OF_KIND.get(kind, _MORE[sum(kind.encode()) % len(_MORE)])
 
 
 def layout(*, x: str = "", y: str = "", **more: Any) -> dict[str, Any]:
@@ -66,7 +87,7 @@ def layout(*, x: str = "", y: str = "", **more: Any) -> dict[str, Any]:
 def stacked_bars(
     table: pl.DataFrame, key: str, parts: Sequence[str], *, title: str, colors: Mapping[str, str] | None = None
 ) -> Plot:
-    """Return one horizontal bar a row, stacked from columns in ns.
+    """Return one horizontal bar a row, stacked from columns in ns; parts too short to see are left out.
 
     Args:
         table: The rows.
@@ -80,14 +101,15 @@ def stacked_bars(
     names = [f"{key} {value}" for value in table[key]]
     data = []
     for place, part in enumerate(parts):
-        if not table[part].sum():
+        shares = [value / whole if whole else 0.0 for value, whole in zip(table[part], total, strict=True)]
+        if max(shares, default=0.0) < _LEAST_SHARE:
             continue
         color = (colors or {}).get(part, KIND_COLORS[place % len(KIND_COLORS)])
-        shares = [value / whole if whole else 0.0 for value, whole in zip(table[part], total, strict=True)]
         data.append(
             {
                 "type": "bar", "orientation": "h", "name": part, "y": names,
-                "x": [value / size for value in table[part]], "customdata": shares, "marker": {"color": color},
+                "x": [round(value / size, 6) for value in table[part]],
+                "customdata": [round(share, 6) for share in shares], "marker": {"color": color},
                 "hovertemplate": f"%{{y}}<br>{part}: %{{x:.4g}} {unit} (%{{customdata:.1%}})<extra></extra>",
             }
         )  # fmt: skip
@@ -96,18 +118,26 @@ def stacked_bars(
     return Plot(tuple(data), shape)
 
 
-def bars(names: Sequence[str], values: Sequence[float], *, x: str, color: str = COLORS["compute"], hover: str) -> Plot:
+def bars(
+    names: Sequence[str],
+    values: Sequence[float],
+    *,
+    x: str,
+    color: str | Sequence[str] = COLORS["compute"],
+    hover: str,
+) -> Plot:
     """Return one horizontal bar a name, the first on top.
 
     Args:
         names: Names, at the left.
         values: Lengths.
         x: Title of the axis, with its unit.
-        color: Color.
+        color: Color of all bars, or of each.
         hover: Plotly's template for the pointer.
     """
     bar = {
-        "type": "bar", "orientation": "h", "y": list(names), "x": list(values), "marker": {"color": color},
+        "type": "bar", "orientation": "h", "y": list(names), "x": list(values),
+        "marker": {"color": color if isinstance(color, str) else list(color)},
         "hovertemplate": f"{hover}<extra></extra>",
     }  # fmt: skip
     shape = layout(x=x, bargap=0.25)

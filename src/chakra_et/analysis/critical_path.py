@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from chakra_et.analysis.charts import COLORS, layout, time_unit
+from chakra_et.analysis.charts import layout, time_unit
 from chakra_et.analysis.joint import Joint, join
 from chakra_et.analysis.options import Options, check_keys
 from chakra_et.analysis.result import Finding, Plot, Result
@@ -45,6 +45,10 @@ _WORDS = {
 _SCHEMA = {"kind": pl.String, "name": pl.String, "path_ns": pl.Int64, "path_share": pl.Float64, "total_ns": pl.Int64,
            "finish_ns": pl.Int64, "gain_ns": pl.Int64, "gain_share": pl.Float64}  # fmt: skip
 _LEAST_SHARE = 0.01
+
+# Colors that no class of activities has.
+_PATH_COLOR, _GAIN_COLOR = "#4D4D4D", "#A05195"
+_LEAST_DRAWN = 0.002
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,12 +86,14 @@ class CriticalPath(Result):
     def plot(self) -> Plot:
         """Return bars: time of each class on the path, beside what could be gained at most."""
         table = self.table.filter(pl.col("kind") == "class")
+        seen = pl.max_horizontal("path_share", "gain_share") >= _LEAST_DRAWN
+        table = table.filter(seen) if table.select(seen.any()).item() else table
         size, unit = time_unit(float(self.finish_ns))
         names = [name.replace("_", " ") for name in table["name"]]
         bars = []
         for title, column, color in (
-            ("on the critical path", "path", COLORS["compute"]),
-            ("gained at most without it", "gain", COLORS["overlapped"]),
+            ("on the critical path", "path", _PATH_COLOR),
+            ("gained at most without it", "gain", _GAIN_COLOR),
         ):
             bars.append(
                 {

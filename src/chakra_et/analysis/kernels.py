@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from chakra_et.analysis.charts import bars, time_unit
+from chakra_et.analysis.charts import bars, kind_color, time_unit
 from chakra_et.analysis.options import Options, check_keys
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
@@ -46,9 +46,9 @@ class Kernels(Result):
         table = self.kinds
         size, unit = time_unit(float(table["total_ns"].max() or 0))  # type: ignore[arg-type]
         values = [value / size for value in table["total_ns"]]
-        return bars(
-            table["kind"].to_list(), values, x=f"time on the device, {unit}", hover=f"%{{y}}: %{{x:.4g}} {unit}"
-        )
+        kinds = table["kind"].to_list()
+        colors = [kind_color(kind) for kind in kinds]
+        return bars(kinds, values, x=f"time, added up, {unit}", color=colors, hover=f"%{{y}}: %{{x:.4g}} {unit}")
 
 
 def kernels(source: Source, *, options: Options | None = None) -> Kernels:

@@ -61,11 +61,10 @@ def plot_memory(timeline: pl.DataFrame, copies: pl.DataFrame) -> Plot:
         label = f"rank {rank}, device {device}" if several else f"rank {rank}"
         lines = _lines(part, label, axes, KIND_COLORS[place % len(KIND_COLORS)], alone=shown.height == 1)
         visible = place in (shown["in_use_bytes"].arg_max(), shown["in_use_bytes"].arg_min())
-        data += [line | {"legendgroup": label, "visible": True if visible else "legendonly"} for line in lines]
-    what = "memory in use" if shown.height == 1 else f"highest memory in use per 1/{_STRETCHES} of the time"
-    shape = layout(
-        x=f"time, {axes.time}" if axes.time else "changes, in the order of operators", y=f"{what}, {axes.unit}"
-    )
+        data += [line | {"visible": True if visible else "legendonly"} for line in lines]
+    along = f"time, {axes.time}" if axes.time else "changes, in the order of operators"
+    some = "" if shown.height == 1 else f" (the most in use in each 1/{_STRETCHES} of it)"
+    shape = layout(x=f"{along}{some}", y=f"in use, {axes.unit}")
     shape["yaxis"] |= {"rangemode": "tozero"}
     return Plot(tuple(data), shape)
 
@@ -84,10 +83,10 @@ def _lines(part: pl.DataFrame, label: str, axes: _Axes, color: str, *, alone: bo
     time, in_use = part["time_ns"].to_numpy(), part["in_use_bytes"].to_numpy()
     top = int(np.argmax(in_use))
     peak = _line(f"{label}: peak", time[top : top + 1], in_use[top : top + 1], axes, color)
-    peak |= {"mode": "markers", "showlegend": False, "marker": {"color": color, "size": 8, "symbol": "diamond"}}
+    peak |= {"mode": "markers", "showlegend": False, "legendgroup": label, "marker": {"color": color, "size": 8, "symbol": "diamond"}}
     held = part.drop_nulls("reserved_bytes")
     x, y = (time, in_use) if alone else _envelope(time, in_use)
-    lines = [_line(label, x, y, axes, color)]
+    lines = [_line(label, x, y, axes, color) | {"legendgroup": label}]
     if alone and held.height:
         found = _line(
             "held by the allocator", held["time_ns"].to_numpy(), held["reserved_bytes"].to_numpy(), axes, color

@@ -28,6 +28,10 @@ _CAUSES = {
 }
 _THIRDS = ("last_in_begin", "last_in_middle", "last_in_end")
 
+_MOST_COLUMNS = 600
+# The share of cells that the color scale tells apart.
+_DARKEST = 0.95
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Skew(Result):
@@ -61,26 +65,36 @@ class Skew(Result):
     clocks: pl.DataFrame
 
     def plot(self) -> Plot:
-        """Return a heat map: how far each rank is behind the first, in each communication in time order."""
-        order = self.meetings.sort("first_ns").head(600).with_row_index("column")
+        """Return a heat map: how far each rank is behind the first, in each communication in time order.
+
+        White is on time, gray takes no part.
+        """
+        every = self.meetings.sort("first_ns")
+        order = every.head(_MOST_COLUMNS).with_row_index("column")
         cells = self.arrivals.join(order.select("meeting", "column"), on="meeting")
         ranks = sorted(cells["rank"].unique().to_list())
-        size, unit = time_unit(float(cells["behind_ns"].max() or 0))  # type: ignore[arg-type]
+        most, often = (float(cells["behind_ns"].quantile(share) or 0) for share in (1.0, _DARKEST))
+        size, unit = time_unit(most)
+        # One large value would leave the rest white.
+        most, hint = (often, f"; darkest: {often / size:.3g} {unit} or more") if 0 < 2 * often < most else (most, "")
         place = {rank: row for row, rank in enumerate(ranks)}
         values: list[list[float | None]] = [[None] * order.height for _ in ranks]
         for rank, column, behind in cells.select("rank", "column", "behind_ns").iter_rows():
-            values[place[rank]][column] = behind / size
+            values[place[rank]][column] = round(behind / size, 4)
         words = [
             f"{kind} {number} of group {group or '?'}"
             for number, (kind, group) in enumerate(order.select("comm_type", "pg_name").iter_rows())
         ]
         heat = {
             "type": "heatmap", "z": values, "y": [f"rank {rank}" for rank in ranks], "colorscale": HEAT,
+            "zmin": 0, "zmax": most / size or 1,
             "customdata": [words for _ in ranks],
-            "colorbar": {"title": {"text": f"behind the first, {unit}", "side": "right"}, "thickness": 12},
+            "colorbar": {"title": {"text": unit}, "thickness": 12},
             "hovertemplate": f"%{{y}}, %{{customdata}}: %{{z:.4g}} {unit} behind<extra></extra>",
         }  # fmt: skip
-        shape = layout(x="communications in time order")
+        some = f" (the first {order.height} of {every.height:,})" if order.height < every.height else ""
+        shape = layout(x=f"communications in time order{some}{hint}", plot_bgcolor="#f0f0f0")
+        shape["xaxis"] |= {"showgrid": False}
         shape["yaxis"] |= {"autorange": "reversed", "type": "category"}
         return Plot((heat,), shape)
 

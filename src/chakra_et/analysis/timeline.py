@@ -25,6 +25,10 @@ __all__ = ["Timeline", "combine", "measure", "timeline"]
 _MOST_BARS = 12_000
 _NAME = 90
 _HEIGHT = 0.4
+# Labels of lanes that can be read beside one another.
+_MOST_LABELS = 40
+# A long bar can be pointed at in this many places of the picture's width.
+_PLACES = 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,22 +45,20 @@ class Timeline(Result):
         bars, merged_ns = _merged(self.table)
         lanes = bars.select("rank", "device", "stream").unique(maintain_order=True).with_row_index("lane")
         bars = bars.join(lanes, on=["rank", "device", "stream"], maintain_order="left")
-        size, unit = time_unit(float(bars["end_ns"].max() or 0))  # type: ignore[arg-type]
+        end = float(bars["end_ns"].max() or 1)  # type: ignore[arg-type]
+        size, unit = time_unit(end)
         data = [
-            _bars(bars.filter(pl.col("category") == category), str(category), size, unit)
+            _bars(bars.filter(pl.col("category") == category), str(category), size, unit, max(end / _PLACES, 1.0))
             for category in bars["category"].unique(maintain_order=True)
         ]
-        several = lanes["rank"].n_unique() < lanes.height
-        names = [
-            f"rank {rank}{f', {device}:' if device else ', ' if several else ''}{f'stream {stream}' if several else ''}"
-            for rank, device, stream in lanes.select("rank", "device", "stream").iter_rows()
-        ]
+        places, names = _labels(lanes)
         hint = f"; neighbors closer than {format_ns(merged_ns)} are one bar" if merged_ns else ""
         shape = layout(x=f"time, {unit}{hint}", dragmode="zoom", hovermode="closest")
         shape["yaxis"] |= {
-            "tickvals": list(range(lanes.height)), "ticktext": names, "autorange": "reversed", "fixedrange": True,
+            "tickvals": places, "ticktext": names, "range": [lanes.height - 0.4, -0.6], "fixedrange": True,
             "showgrid": False,
         }  # fmt: skip
+        shape["xaxis"] |= {"range": [0, end / size]}
         return Plot(tuple(data), shape)
 
 
@@ -152,23 +154,50 @@ def _merged(table: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     return bars, gap_ns
 
 
-def _bars(bars: pl.DataFrame, category: str, size: float, unit: str) -> dict[str, Any]:
-    """Return all bars of a category as one shape, which is drawn at once."""
+def _labels(lanes: pl.DataFrame) -> tuple[list[int], list[str]]:
+    """Return which lanes have labels, and the labels: each lane, or each rank, or some ranks if there are too many."""
+    several = lanes["rank"].n_unique() < lanes.height
+    devices = lanes.select(pl.struct("rank", "device").n_unique()).item() > lanes["rank"].n_unique()
+    if lanes.height <= _MOST_LABELS:
+        names, before = [], None
+        for rank, device, stream in lanes.select("rank", "device", "stream").iter_rows():
+            words = [f"rank {rank}"] if rank != before else []
+            words += [f"device {device}"] if device and devices else []
+            words += [f"stream {stream}"] if several else []
+            names.append(", ".join(words))
+            before = rank
+        return list(range(lanes.height)), names
+    first = lanes.group_by("rank", maintain_order=True).agg(pl.col("lane").first())
+    first = first.gather_every(1 + (first.height - 1) // _MOST_LABELS)
+    return first["lane"].to_list(), [f"rank {rank}" for rank in first["rank"]]
+
+
+def _bars(bars: pl.DataFrame, category: str, size: float, unit: str, apart: float) -> dict[str, Any]:
+    """Return all bars of a category as one shape, which is drawn at once; each of its points has its bar's text.
+
+    Args:
+        bars: Bars with their lanes.
+        category: Which of them.
+        size: Unit of time, ns.
+        unit: Its name.
+        apart: Distance of points along a bar at most, ns.
+    """
     xs: list[float | None] = []
     ys: list[float | None] = []
     texts: list[str] = []
     columns = ("lane", "begin_ns", "end_ns", "name", "kind", "count")
     for lane, begin, end, name, kind, count in bars.select(columns).iter_rows():
-        low, high = round(begin / size, 6), round(end / size, 6)
-        xs += [low, high, high, low, low, None]
-        ys += [lane - _HEIGHT, lane - _HEIGHT, lane + _HEIGHT, lane + _HEIGHT, lane - _HEIGHT, None]
+        parts = int((end - begin) / apart) + 1
+        top = [begin + (end - begin) * part / parts for part in range(parts + 1)]
+        xs += [round(time / size, 6) for time in (begin, *top, end)]
+        ys += [lane + _HEIGHT, *[lane - _HEIGHT] * len(top), lane + _HEIGHT]
+        xs.append(None)
+        ys.append(None)
         more = f"<br>and {count - 1:,} more" if count > 1 else ""
-        texts.append(f"{name}<br>{kind}, {format_ns(end - begin)}{more}")
-    # Every corner has its bar's text.
+        texts += [f"{name}<br>{kind}, {format_ns(end - begin)}{more}"] * (len(top) + 3)
     color = COLORS.get(category, COLORS["other"])
-    repeated = [text for text in texts for _ in range(6)]
     return {
-        "type": "scatter", "mode": "lines", "name": category, "x": xs, "y": ys, "text": repeated, "fill": "toself",
-        "line": {"width": 0.5, "color": color}, "fillcolor": color, "hoveron": "points",
+        "type": "scatter", "mode": "none", "name": category, "x": xs, "y": ys, "text": texts, "fill": "toself",
+        "fillcolor": color, "hoveron": "points",
         "hovertemplate": f"%{{text}}<br>at %{{x:.6g}} {unit}<extra></extra>",
     }  # fmt: skip

@@ -15,9 +15,11 @@ _LONGEST = 60
 # Shorter than the column's name.
 _HEADINGS = {"exposed_communication_ns": "exposed comm.", "pg_name": "group", "comm_type": "type",
              "comm_dtype": "dtype", "size_class_bytes": "size from", "bus_gib_per_s": "bus GiB/s",
-             "bus_bytes_per_s": "bus bandwidth", "transfer_mean_ns": "transfer", "idle_launch_latency_ns": "launch latency",
-             "idle_host_bound_ns": "host bound", "idle_other_stream_ns": "other stream",
-             "idle_communication_ns": "idle: comm.", "idle_unexplained_ns": "unex- plained", "flop_per_s": "FLOP/s", "bytes_per_s": "memory bandwidth"}  # fmt: skip
+             "bus_bytes_per_s": "bus bandwidth", "transfer_mean_ns": "transfer",
+             "idle_launch_latency_ns": "launch latency", "idle_host_bound_ns": "host bound",
+             "idle_other_stream_ns": "other stream", "idle_communication_ns": "idle: comm.",
+             "idle_unexplained_ns": "unex- plained", "flop_per_s": "FLOP/s",
+             "bytes_per_s": "memory bandwidth"}  # fmt: skip
 _RATES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _UNITS = ("_bytes_per_s", "_flop_per_s", "_ns", "_bytes")
 _NUMBERS = ("rank", "iteration", "stream", "device")

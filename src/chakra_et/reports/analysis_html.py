@@ -24,6 +24,8 @@ __all__ = ["export_report", "make_report"]
 _FINDINGS = 12
 _ROWS = 25
 _MOST_PIXELS = 900
+# Drawn even if there is but one bar in it.
+_ALWAYS = ("breakdown", "timeline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +41,33 @@ class _Picture:
 
 _PICTURES: tuple[_Picture, ...] = (
     _Picture("breakdown", "Where a step's time goes", "Each rank's mean iteration. Parts add up to the wall time: "
-             "compute alone, communication that compute hides, or that nothing does, copies, idle.", 24, 120),
-    _Picture("timeline", "What runs when", "One iteration, all ranks, clocks aligned. Drag to zoom, double-click for "
-             "all of it; pointing at a corner of a bar names it.", 22, 110),
+             "compute alone, communication that compute hides, or that nothing does, copies, idle.", 24, 70),
+    _Picture("timeline", "What runs when", "One iteration, all ranks, clocks aligned. Pointing at a bar names it; "
+             "drag to zoom, double-click for all of it.", 22, 70),
     _Picture("critical-path", "What bounds the step", "The critical path over all ranks: its time by class, and what "
-             "a step would gain at most if a class took no time, everything scheduled anew.", 0, 320),
+             "a step would gain at most if a class took no time, everything scheduled anew.", 44, 70),
     _Picture("overlap", "Communication behind compute", "How much of each rank's communication runs while something "
-             "computes. Exposed is not the same as blocking: that is the critical path's to say.", 20, 100),
+             "computes. Exposed is not the same as blocking: that is the critical path's to say.", 20, 70),
     _Picture("comms", "Bandwidth of communications", "Bus bandwidth (NCCL's correction factors) by group, type and "
-             "size, from the last arrival on.", 20, 90),
+             "size, from the last arrival on.", 20, 70),
     _Picture("skew", "Who comes late", "How far each rank is behind the first to arrive, in each communication that "
-             "several ranks take part in.", 22, 110),
-    _Picture("kernels", "Kernels by class", "Durations on the device, added up over ranks and iterations.", 20, 80),
+             "several ranks take part in. White is on time, gray takes no part.", 22, 70),
+    _Picture("kernels", "Kernels by class", "Durations on the device, added up over ranks and iterations.", 20, 70),
     _Picture("ops", "Roofline", "A point an operator and shape, as large as its time. Models count the FLOP and "
              "the least bytes; lines are the device's peaks, if a system was named.", 0, 420),
-    _Picture("launches", "Launches ahead of the device", "How many launched activities wait on each stream.", 0, 320),
-    _Picture("memory", "Memory", "Bytes in use over time; bytes of copies where the trace doesn't tell what is in use.", 0, 320),
-    _Picture("phases", "Phases", "Time of a step by phase.", 24, 120),
-    _Picture("iterations", "Iterations", "How long each iteration takes on each rank.", 0, 260),
+    _Picture("launches", "Launches ahead of the device", "How many launched activities wait on each stream: where none "
+             "does, the device has nothing to go on with.", 0, 280),
+    _Picture("memory", "Memory", "Bytes in use over time, the peak marked; bytes of copies where the trace doesn't "
+             "tell what is in use.", 0, 280),
+    _Picture("phases", "Phases", "Time of a step by phase.", 24, 70),
+    _Picture("iterations", "Iterations", "How long each iteration takes on each rank.", 0, 240),
 )  # fmt: skip
+
+# Without a device, of the host's operators.
+_HOST = {
+    "kernels": _Picture("kernels", "Operators by class", "Durations on the host, added up over threads, ranks and "
+                        "iterations.", 20, 70),
+}  # fmt: skip
 
 # Tables, and which rows of them.
 _TABLES = (
@@ -111,34 +121,50 @@ def make_report(found: Analyses, title: str, quality: Mapping[str, Any] | None =
     parts: list[Figure | Table | Listing] = []
     findings = [finding.text for finding in found.findings[:_FINDINGS]]
     if findings:
-        parts.append(Listing("Findings (what something costs is a ceiling)", findings))
-    parts += [figure for picture in _PICTURES if (figure := _figure(picture, results.get(picture.name)))]
+        parts.append(Listing("Findings (what something costs is a ceiling)", findings, numbered=True))
+    on_device = any(fact.has_device for fact in found.job.facts.values())
+    for picture in _PICTURES:
+        figure = _figure(picture, results.get(picture.name), on_device=on_device)
+        parts += [figure] if figure else []
     parts += _sizes(results)
     parts += [
         table for name, heading in _TABLES if (result := results.get(name)) and (table := _table(heading, result))
     ]
     parts += _conversion(quality)
     notes = dict.fromkeys(note for result in results.values() for note in result.notes)
-    return Page(title=title, lines=_lines(found), parts=tuple(parts), notes=tuple(notes))
+    return Page(title, _lines(found), tuple(parts), notes=tuple(notes), facts=_facts(found))
 
 
-def _lines(found: Analyses) -> tuple[str, ...]:
-    """Return the headline: how many ranks, how long a step takes, and what the numbers stand on."""
-    said = [format_number_of(len(found.job.ranks), "rank")]
+def _facts(found: Analyses) -> tuple[tuple[str, str], ...]:
+    """Return how long a step takes, and the shares that matter most."""
+    facts: list[tuple[str, str]] = []
     breakdown = found.results.get("breakdown")
     if breakdown is not None and breakdown.table.height:
         table = breakdown.table
-        count = int(table["iterations"].sum())
         span = int(table["span_ns"].sum())
-        said.append(f"{format_number_of(table['iteration'].drop_nulls().n_unique(), 'iteration')} looked at")
-        said.append(f"a step takes {format_ns(span / count)}")
-        for name, word in (("compute_ns", "compute"), ("exposed_communication_ns", "exposed communication"),
-                           ("idle_ns", "idle")):  # fmt: skip
-            said.append(f"{word} {format_share(int(table[name].sum()), span)}")
+        what = "a step" if table["iteration"].null_count() < table.height else "the whole profile"
+        facts.append((format_ns(span / int(table["iterations"].sum())), what))
+        facts.append((format_share(int(table["compute_ns"].sum()), span), "compute"))
+        if table["communication_ns"].sum():
+            facts.append((format_share(int(table["exposed_communication_ns"].sum()), span), "exposed communication"))
+        facts.append((format_share(int(table["idle_ns"].sum()), span), "idle"))
     ops = found.results.get("ops")
     utilization = getattr(ops, "steps", pl.DataFrame({"mfu": []}))["mfu"].drop_nulls()
     if len(utilization):
-        said.append(f"model FLOP utilization {format_share(float(utilization.mean() or 0), 1)}")  # type: ignore[arg-type]
+        facts.append((format_share(float(utilization.mean() or 0), 1), "model FLOP utilization"))  # type: ignore[arg-type]
+    return tuple(facts)
+
+
+def _lines(found: Analyses) -> tuple[str, ...]:
+    """Return how many ranks there are, which iterations are looked at, and what the numbers stand on."""
+    said = [format_number_of(len(found.job.ranks), "rank")]
+    breakdown, steps = found.results.get("breakdown"), found.results.get("iterations")
+    if breakdown is not None and breakdown.table.height:
+        chosen = breakdown.table["iteration"].drop_nulls().unique().sort().to_list()
+        every = steps.table["iteration"].n_unique() if steps is not None else len(chosen)
+        span = f"{chosen[0]} to {chosen[-1]}" if len(chosen) > 1 else "".join(map(str, chosen))
+        some = f"{len(chosen)} of {format_number_of(every, 'iteration')} (number {span})"
+        said.append(some if chosen else "the whole profile")
     covered = [
         f"{name} {format_share(value, 1)}" for name, value in found.job.coverage.as_dict().items() if value is not None
     ]
@@ -148,25 +174,33 @@ def _lines(found: Analyses) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _figure(picture: _Picture, result: Result | None) -> Figure | None:
+def _figure(picture: _Picture, result: Result | None, *, on_device: bool) -> Figure | None:
     """Return the picture of a result; None if it has nothing to show."""
     if result is None or not result.table.height:
         return None
     if picture.name == "iterations" and result.table["iteration"].n_unique() < 2:
         return None
     plot = result.plot().as_dict()
-    if not plot["data"]:
+    if not plot["data"] or (picture.name not in _ALWAYS and _says_nothing(plot)):
         return None
-    height = picture.rest + picture.row * _rows(plot)
-    name = f"figure-{picture.name}"
-    return Figure(name, picture.heading, picture.remark, (), {(): plot}, min(height, _MOST_PIXELS))
+    words = picture if on_device else _HOST.get(picture.name, picture)
+    return _figure_of(words.name, words.heading, words.remark, plot, words.rest + words.row * _rows(plot))
+
+
+def _figure_of(name: str, heading: str, remark: str, plot: Mapping[str, Any], height: int) -> Figure:
+    return Figure(f"figure-{name}", heading, remark, (), {(): plot}, min(height, _MOST_PIXELS), keys=True)
+
+
+def _says_nothing(plot: Mapping[str, Any]) -> bool:
+    """Tell whether a picture is a single bar: it would be as long as the picture is wide, whatever it stands for."""
+    return sum(len(trace["x"]) if trace.get("type") == "bar" else 2 for trace in plot["data"]) < 2
 
 
 def _rows(plot: Mapping[str, Any]) -> int:
     """Return how many rows a picture has."""
-    ticks = plot["layout"].get("yaxis", {}).get("tickvals")
-    if ticks is not None:
-        return len(ticks)
+    bounds = plot["layout"].get("yaxis", {}).get("range")
+    if bounds is not None:
+        return int(abs(bounds[1] - bounds[0]))
     rows = {str(name) for trace in plot["data"] for name in trace.get("y", ())}
     return len(rows) if len(rows) < 200 else 0
 
@@ -194,7 +228,8 @@ def _sizes(results: Mapping[str, Result]) -> list[Figure]:
     shape = layout(x="size (from this power of two on)", y="communications", barmode="stack", bargap=0.1)
     shape["xaxis"] |= {"type": "category", "categoryorder": "array", "categoryarray": order}
     remark = "How many communications there are of each size (of the whole vector), each once."
-    return [Figure("figure-sizes", "Message sizes", remark, (), {(): {"data": data, "layout": shape}}, 280)]
+    plot = {"data": data, "layout": shape}
+    return [] if _says_nothing(plot) else [_figure_of("sizes", "Message sizes", remark, plot, 260)]
 
 
 def _table(heading: str, result: Result) -> Table | None:
