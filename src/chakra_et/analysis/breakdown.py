@@ -12,24 +12,16 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from chakra_et._jit.causes import (
-    COMMUNICATION,
-    HOST_BOUND,
-    LAUNCH_LATENCY,
-    OTHER_STREAM,
-    UNEXPLAINED,
-    idle_causes,
-)
-from chakra_et._jit.partition import idle_stretches, partition
+from chakra_et._jit.causes import COMMUNICATION, HOST_BOUND, LAUNCH_LATENCY, OTHER_STREAM, UNEXPLAINED
+from chakra_et._jit.partition import partition
 from chakra_et.analysis.charts import COLORS, stacked_bars
 from chakra_et.analysis.options import Options, check_keys
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
 from chakra_et.analysis.view import RankView
-from chakra_et.ir import NodeType
 from chakra_et.units import format_ns, format_share
 
-__all__ = ["IDLE", "Breakdown", "breakdown", "combine", "measure", "node_causes"]
+__all__ = ["IDLE", "Breakdown", "breakdown", "combine", "measure"]
 
 Int = npt.NDArray[np.int64]
 
@@ -170,49 +162,10 @@ def measure(view: RankView) -> Part:
 
 def _causes(view: RankView) -> Int:
     """Return the idle time of each window by cause, int64 [W, 5]."""
-    found = np.zeros((len(view.windows), 5), np.int64)
-    idle, window = _idle(view)
-    if not len(idle):
-        return found
-    # The last place is that of no activity, -1.
-    first = np.append(view.activities["row"].to_numpy(), -1)[idle[:, 2]]
-    graph = view.graph
-    cause, lane = node_causes(view)
-    start = view.start_ns
-    each = idle_causes(
-        idle[:, :2].copy(), first, graph.indptr, graph.preds, start, start + view.duration_ns, cause, lane
-    )
-    np.add.at(found, window, each)
+    found = np.zeros((len(view.windows), len(_CAUSES)), np.int64)
+    steps = view.idle.steps
+    np.add.at(found, (view.idle.window[steps[:, 0]], steps[:, 2]), steps[:, 3])
     return found
-
-
-def _idle(view: RankView) -> tuple[Int, Int]:
-    """Return the idle stretches of all windows as `idle_stretches` does, int64 [I, 3], and their windows, int64 [I]."""
-    start, end = view.activities["start_ns"].to_numpy(), view.activities["end_ns"].to_numpy()
-    latest = np.maximum.accumulate(end)
-    found = [np.empty((0, 3), np.int64)]
-    for window in view.windows:
-        low = int(np.searchsorted(start, window.begin_ns))
-        begin = max(window.begin_ns, int(latest[low - 1])) if low else window.begin_ns
-        idle = idle_stretches(start[low:], end[low:], begin, window.end_ns)
-        idle[:, 2] += np.where(idle[:, 2] >= 0, low, 0)
-        found.append(idle)
-    counts = [len(idle) for idle in found[1:]]
-    return np.concatenate(found), np.repeat(np.arange(len(counts), dtype=np.int64), counts)
-
-
-def node_causes(view: RankView) -> tuple[npt.NDArray[np.int8], Int]:
-    """Return what waiting for a node counts as, int8 [N], and the stream of the device's nodes, int64 [N]."""
-    nodes = view.nodes
-    host = nodes["is_cpu_op"].fill_null(False).to_numpy()
-    cause = np.where(host, HOST_BOUND, OTHER_STREAM).astype(np.int8)
-    if "gap_kind" in nodes.columns:
-        gap = nodes["gap_kind"]
-        cause[(gap == "launch_latency").fill_null(False).to_numpy()] = LAUNCH_LATENCY
-        cause[(gap == "unexplained").fill_null(False).to_numpy()] = UNEXPLAINED
-    cause[nodes["type"].fill_null(0).to_numpy() >= NodeType.COMM_SEND_NODE] = COMMUNICATION
-    lane = np.where(host, -1, view.trace.integers("device", 0) * (1 << 32) + view.trace.integers("stream", 0))
-    return cause, lane
 
 
 def _streams(view: RankView) -> pl.DataFrame:

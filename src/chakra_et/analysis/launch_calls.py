@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from chakra_et._jit.idle_steps import latest_ends
+from chakra_et._jit.latest import latest_ends
 from chakra_et.analysis.launch_queue import length_at_call
 from chakra_et.analysis.view import RankView
 

@@ -12,9 +12,6 @@ import numpy.typing as npt
 import polars as pl
 
 from chakra_et._jit.causes import HOST_BOUND
-from chakra_et._jit.idle_steps import idle_steps
-from chakra_et._jit.partition import idle_stretches
-from chakra_et.analysis.breakdown import node_causes
 from chakra_et.analysis.view import RankView
 
 __all__ = ["HOST_WORK", "SPANS", "HostBound", "find_host_bound"]
@@ -53,15 +50,8 @@ def find_host_bound(view: RankView, activities: pl.DataFrame) -> HostBound:
         view: The rank.
         activities: As `launched_activities` returns them.
     """
-    idle, window = _idle(view)
-    rows = activities["row"].to_numpy()
+    idle, window, steps = view.idle.stretches, view.idle.window, view.idle.steps
     follower = idle[:, 2]
-    first = np.where(follower >= 0, rows[follower], -1) if len(rows) else follower
-    graph, (cause, lane) = view.graph, node_causes(view)
-    start = view.start_ns
-    steps, resumed = idle_steps(
-        idle[:, :2].copy(), first, graph.indptr, graph.preds, start, start + view.duration_ns, cause, lane
-    )
     late = steps[steps[:, 2] == HOST_BOUND]
     pieces = _pieces(view, late)
     late_ns = np.bincount(late[:, 0], late[:, 3], len(idle)).astype(np.int64)
@@ -77,7 +67,7 @@ def find_host_bound(view: RankView, activities: pl.DataFrame) -> HostBound:
     ).with_columns(
         view.iterations.gather(pl.Series(window)),
         idle_ns=pl.col("end_ns") - pl.col("begin_ns"),
-        after=view.nodes["name"].gather(_rows(resumed)),
+        after=view.nodes["name"].gather(_rows(view.idle.resumed)),
     )
     spans = spans.hstack(activities.select("device", "stream", "name", "call")[_rows(follower)])
     spans = spans.filter(pl.col("host_bound_ns") > 0).join(_most(view, pieces), on="span", how="left")
@@ -90,15 +80,6 @@ def find_host_bound(view: RankView, activities: pl.DataFrame) -> HostBound:
 def _rows(rows: Int) -> pl.Series:
     known: pl.Series = pl.Series(rows, dtype=pl.Int64).set(pl.Series(rows < 0), None)
     return known
-
-
-def _idle(view: RankView) -> tuple[Int, Int]:
-    """Return the idle stretches of all windows as `idle_stretches` does, int64 [I, 3], and their windows, int64 [I]."""
-    start, end = view.activities["start_ns"].to_numpy(), view.activities["end_ns"].to_numpy()
-    found = [idle_stretches(start, end, window.begin_ns, window.end_ns) for window in view.windows]
-    counts = [len(part) for part in found]
-    none = np.empty((0, 3), np.int64)
-    return np.concatenate([none, *found]), np.repeat(np.arange(len(found)), counts).astype(np.int64)
 
 
 def _pieces(view: RankView, late: Int) -> pl.DataFrame:

@@ -23,6 +23,7 @@ from chakra_et.analysis.activities import (
 )
 from chakra_et.analysis.calls import calls_of
 from chakra_et.analysis.cover import Cover, cover_of
+from chakra_et.analysis.idle import Idle, find_idle
 from chakra_et.analysis.options import Options
 from chakra_et.analysis.steps import Steps, find_steps
 from chakra_et.analysis.windows import Window
@@ -310,6 +311,11 @@ class RankView:
         parent = self.parent_rows[rows]
         kinds = self.nodes["type"].fill_null(0).to_numpy()
         return np.where((parent >= 0) & (kinds[parent] > 1), parent, -1) if len(kinds) else parent
+
+    @cached_property
+    def idle(self) -> Idle:
+        """The stretches of the chosen windows in which the device idles, and what it waits for in them."""
+        return find_idle(self.trace, self.graph, self.activities, self.windows, self.start_ns, self.duration_ns)
 
     @cached_property
     def calls(self) -> pl.DataFrame:

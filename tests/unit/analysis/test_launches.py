@@ -8,14 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chakra_et._jit.causes import idle_causes
-from chakra_et._jit.idle_steps import idle_steps
-from chakra_et._jit.partition import idle_stretches
-from chakra_et.analysis.breakdown import breakdown, node_causes
+from chakra_et.analysis.breakdown import breakdown
 from chakra_et.analysis.launch_queue import length_at_call, measure_queue, queue_points, queue_steps, thinned
 from chakra_et.analysis.launches import launches
 from chakra_et.analysis.options import Options
-from chakra_et.analysis.view import RankView
 from chakra_et.conversion import convert
 from chakra_et.errors import InputError
 from chakra_et.ir import Trace, TraceSet
@@ -375,15 +371,6 @@ def test_idleness_is_told_as_the_breakdown_tells_it(ran):
     traces = ran[2]
     table = launches(traces, options=ALL).table
     assert table["host_bound_ns"].to_list() == breakdown(traces, options=ALL).table["idle_host_bound_ns"].to_list()
-    view = RankView(next(iter(traces)), 0, ALL)
-    start, end, row = (view.activities[name].to_numpy() for name in ("start_ns", "end_ns", "row"))
-    idle = idle_stretches(start, end, int(start.min()) - 100, int(end.max()) + 100)
-    first = np.where(idle[:, 2] >= 0, row[idle[:, 2]], -1)
-    rest = (view.graph.indptr, view.graph.preds, view.start_ns, view.start_ns + view.duration_ns, *node_causes(view))
-    steps, _ = idle_steps(idle[:, :2].copy(), first, *rest)
-    causes = np.zeros((len(idle), 5), np.int64)
-    np.add.at(causes, (steps[:, 0], steps[:, 2]), steps[:, 3])
-    assert causes.tolist() == idle_causes(idle[:, :2].copy(), first, *rest).tolist()
 
 
 def test_rows_of_streams_add_up(ran):

@@ -10,7 +10,7 @@ from chakra_et._jit.causes import (
     LAUNCH_LATENCY,
     OTHER_STREAM,
     UNEXPLAINED,
-    idle_causes,
+    idle_steps,
 )
 
 HOST = -1
@@ -23,11 +23,12 @@ def causes(nodes, idle, first):
     preds = [list(node[4]) for node in nodes]
     indptr = np.cumsum([0, *map(len, preds)]).astype(np.int64)
     column = [np.array([node[place] for node in nodes], np.int64) for place in range(4)]
-    found = idle_causes(
+    steps, _ = idle_steps(
         np.array([idle], np.int64), np.array([first], np.int64), indptr, np.array([*chain(*preds)], np.int64),
         column[0], column[1], column[2].astype(np.int8), column[3],
-    )[0]  # fmt: skip
-    assert found.sum() == idle[1] - idle[0]
+    )  # fmt: skip
+    assert steps[:, 3].sum() == idle[1] - idle[0]
+    found = np.bincount(steps[:, 2], steps[:, 3], len(NAMES))
     return {NAMES[cause]: int(time) for cause, time in enumerate(found) if time}
 
 
@@ -120,7 +121,7 @@ def test_nodes_that_contradict_their_edges():
 
 def test_no_idle_time():
     none = np.empty(0, np.int64)
-    found = idle_causes(
+    steps, resumed = idle_steps(
         np.empty((0, 2), np.int64), none, np.zeros(1, np.int64), none, none, none, np.empty(0, np.int8), none
     )
-    assert found.shape == (0, 5)
+    assert (steps.shape, resumed.shape) == ((0, 4), (0,))
