@@ -98,6 +98,13 @@ def test_the_part_of_the_step_in_which_it_is_late():
     assert of_rank(source, 0, *columns) == (0, 0, 0)
 
 
+def test_parts_of_a_step_of_a_few_ns_at_times_since_1970():
+    """Floating-point numbers of that size are 256 apart."""
+    spans = [(10, 12), (50, 52), (90, 100)]
+    source = job(([(0, 10)], spans), ([(0, 10)], [(begin + 1, end) for begin, end in spans]), origins=[EPOCH] * 2)
+    assert skew(source).meetings["place"].to_list() == [0.11, 0.51, 0.91]
+
+
 def test_rows_by_group_and_type():
     assert skew(three(), options=Options(by=("pg_name", "comm_type"))).table.select(
         "pg_name", "comm_type", "count", "last_count", "cost_ns"
