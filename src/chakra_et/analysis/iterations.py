@@ -15,11 +15,13 @@ from chakra_et.analysis.options import Options, check_keys
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
 from chakra_et.analysis.view import RankView
-from chakra_et.units import format_ns, format_share
+from chakra_et.units import format_ns, format_number_of, format_share
 
 __all__ = ["Iterations", "combine", "iterations", "measure"]
 
 _KEYS = ("rank", "iteration")
+# More lines would hide one another.
+_MOST_LINES = 8
 _MARKS = ("kind", "context_requests", "context_tokens", "generation_requests", "generation_tokens", "kv_tokens")
 
 
@@ -37,18 +39,24 @@ class Iterations(Result):
     """
 
     def plot(self) -> Plot:
-        """Return the length of each iteration, a line a rank."""
-        table = self.table
+        """Return the length of each iteration, a line a rank; of many, the slowest, the median and the fastest."""
+        table = self.table.with_columns(pl.format("rank {}", "rank").alias("line"))
+        if table["rank"].n_unique() > _MOST_LINES:
+            span = pl.col("span_ns")
+            each = table.group_by("iteration", maintain_order=True).agg(
+                **{"slowest rank": span.max(), "median rank": span.median().cast(pl.Int64), "fastest rank": span.min()}
+            )
+            table = each.unpivot(index="iteration", variable_name="line", value_name="span_ns")
         size, unit = time_unit(float(table["span_ns"].max() or 0))  # type: ignore[arg-type]
         data = [
             {
-                "type": "scatter", "mode": "lines+markers", "name": f"rank {rank}",
+                "type": "scatter", "mode": "lines+markers", "name": name,
                 "x": [str(number) if number is not None else "whole" for number in own["iteration"]],
                 "y": [value / size for value in own["span_ns"]],
                 "line": {"color": KIND_COLORS[place % len(KIND_COLORS)], "width": 1.5},
-                "hovertemplate": f"rank {rank}, iteration %{{x}}: %{{y:.4g}} {unit}<extra></extra>",
+                "hovertemplate": f"{name}, iteration %{{x}}: %{{y:.4g}} {unit}<extra></extra>",
             }
-            for place, ((rank,), own) in enumerate(table.group_by("rank", maintain_order=True))
+            for place, ((name,), own) in enumerate(table.group_by("line", maintain_order=True))
         ]  # fmt: skip
         shape = layout(x="iteration", y=f"time, {unit}")
         shape["xaxis"] |= {"type": "category"}
@@ -120,9 +128,10 @@ def _findings(table: pl.DataFrame) -> tuple[Finding, ...]:
     spans = steps["span_ns"]
     mean, low, high = int(spans.mean() or 0), int(spans.min() or 0), int(spans.max() or 0)  # type: ignore[arg-type]
     numbers = steps["iteration"].n_unique()
-    text = (
-        f"a step takes {format_ns(mean)} on average over {numbers} iterations ({format_ns(low)} to {format_ns(high)})"
-    )
+    text = f"a step takes {format_ns(mean)}"
+    if steps.height > 1:
+        count = format_number_of(numbers, "iteration")
+        text += f" on average over {count} ({format_ns(low)} to {format_ns(high)})"
     said = [Finding(text)]
     median = float(spans.median() or 0)  # type: ignore[arg-type]
     if steps.height > 2 and median and high > 1.2 * median:

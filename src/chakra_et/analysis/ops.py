@@ -27,6 +27,10 @@ _DEFAULT = ("op", "shapes", "types", "kind")
 _WORK = ("flop_count", "read_bytes", "write_bytes")
 _MOST = 400
 _LEAST_SHARE = 1e-5
+# One FLOP in so many may be of a type without a peak, such as int64, before there is no utilization.
+_FEW = 100
+# Such copies go over another link than that to the device's memory.
+_ELSEWHERE = "^Memcpy (HtoD|DtoH|PtoP|HtoH)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +49,8 @@ class Ops(Result):
     * ``flop_per_s``, ``bytes_per_s``: by the device time of those calls; ``flop_per_byte``.
     * ``dtype``: element type of the arithmetic, as the kernel's name tells it, else the inputs.
     * with a system: ``bound`` (compute or memory: which takes longer at the peaks), ``peak_share``: time at the
-      peaks by time taken (1: as fast as the roofline allows). Null without a model or a peak.
+      peaks by time taken (1: as fast as the roofline allows). Null without a model or a peak, and for copies that
+      leave the device.
 
     Attributes:
         steps: Model FLOP a rank and iteration: ``rank``, ``iteration``, ``span_ns``, ``flop_count``,
@@ -64,7 +69,7 @@ class Ops(Result):
         table = self.table.filter((pl.col("flop_per_s") > 0) & (pl.col("flop_per_byte") > 0)).head(_MOST)
         table = table.filter(pl.col("share") > _LEAST_SHARE)
         data: list[dict[str, Any]] = []
-        for place, kind in enumerate(table["kind"].unique(maintain_order=True) if "kind" in table.columns else [None]):
+        for kind in table["kind"].unique(maintain_order=True) if "kind" in table.columns else [None]:
             own = table.filter(pl.col("kind") == kind) if kind is not None else table
             label = own["op"] if "op" in own.columns else pl.Series([""] * own.height)
             shapes = own["shapes"].fill_null("").str.slice(0, 80) if "shapes" in own.columns else label
@@ -78,7 +83,7 @@ class Ops(Result):
                         for name, shape, share in zip(label, shapes, own["share"].fill_null(0), strict=True)
                     ],
                     "marker": {
-                        "color": kind_color(str(kind), place), "opacity": 0.75, "line": {"width": 0.5},
+                        "color": kind_color(str(kind)), "opacity": 0.75, "line": {"width": 0.5},
                         "size": [5 + 25 * (value / largest) ** 0.5 for value in own["total_ns"]],
                     },
                     "hovertemplate": "%{customdata[0]} %{customdata[1]}<br>%{x:.3g} FLOP/byte, %{y:.4g} TFLOP/s, "
@@ -148,10 +153,10 @@ def measure(view: RankView) -> Part:
     longest = pl.col("duration_ns").arg_max()
     dtypes = view.options.kernel_classes.dtype_names(table["name"]).cast(pl.String)
     calls = (
-        table.with_columns(own=call, kernel_dtype=dtypes)
+        table.with_columns(own=call, kernel_dtype=dtypes, elsewhere=pl.col("name").str.contains(_ELSEWHERE))
         .group_by("own", "window", maintain_order=True)
         .agg(
-            pl.col("kind", "kernel_dtype").get(longest),
+            pl.col("kind", "kernel_dtype", "elsewhere").get(longest),
             pl.col(
                 "op", "shapes", "types", "module", "work_dtype", "work_model", "work_is_exact", "call_row", *_WORK
             ).first(),
@@ -169,7 +174,7 @@ def measure(view: RankView) -> Part:
         rank=pl.lit(view.rank, pl.Int64),
         iteration=view.iterations.gather(calls["window"]),
     )
-    line = list(dict.fromkeys((*keys, "dtype", "work_model", "work_is_exact", "modelled")))
+    line = list(dict.fromkeys((*keys, "dtype", "work_model", "work_is_exact", "modelled", "elsewhere")))
     grouped = calls.group_by(line, maintain_order=True).agg("duration_ns", pl.col("kernels", *_WORK).sum())
     return Part(grouped, _steps(view, calls))
 
@@ -205,6 +210,7 @@ def combine(parts: Mapping[int, Part], job: Job) -> Ops:
         p90_ns=times.quantile(0.9, "nearest").cast(pl.Int64),
         modelled_ns=modelled.sum(),
         any_model=pl.col("modelled").any(),
+        elsewhere=pl.col("elsewhere").any(),
         model=pl.col("work_model").drop_nulls().first(),
         dtype=pl.col("dtype").drop_nulls().first(),
         exact=pl.col("work_is_exact").drop_nulls().all(),
@@ -216,7 +222,9 @@ def combine(parts: Mapping[int, Part], job: Job) -> Ops:
         *(pl.when(known).then(name).alias(name) for name in (*_WORK, "exact")),
         share=pl.col("total_ns") / whole if whole else pl.lit(None, pl.Float64),
     ).with_columns(
-        flop_per_s=pl.when(known & busy & (pl.col("flop_count") > 0)).then(pl.col("flop_count") * 1e9 / pl.col("modelled_ns")),
+        flop_per_s=pl.when(known & busy & (pl.col("flop_count") > 0)).then(
+            pl.col("flop_count") * 1e9 / pl.col("modelled_ns")
+        ),
         bytes_per_s=pl.when(known & busy).then(moved * 1e9 / pl.col("modelled_ns")),
         flop_per_byte=pl.when(known & (moved > 0)).then(pl.col("flop_count") / moved),
     )
@@ -257,6 +265,7 @@ def _with_roofline(rows: pl.DataFrame, device: Device | None) -> pl.DataFrame:
     moving = (pl.col("read_bytes") + pl.col("write_bytes")) * 1e9 / pl.lit(device.memory_bytes_per_s, pl.Float64)
     best = pl.max_horizontal(arithmetic, moving)
     known = pl.col("any_model") & (pl.col("modelled_ns") > 0) & arithmetic.is_not_null() & moving.is_not_null()
+    known &= ~pl.col("elsewhere")
     return rows.with_columns(
         bound=pl.when(known).then(pl.when(arithmetic >= moving).then(pl.lit("compute")).otherwise(pl.lit("memory"))),
         peak_share=pl.when(known).then(best / pl.col("modelled_ns")),
@@ -269,16 +278,17 @@ def _with_mfu(steps: pl.DataFrame, device: Device | None) -> pl.DataFrame:
     table = pl.DataFrame({"dtype": dtypes, "peak": peaks}, schema={"dtype": pl.String, "peak": pl.Float64})
     steps = steps.join(table, on="dtype", how="left", nulls_equal=True, maintain_order="left")
     at_peak = pl.col("flop_count") * 1e9 / pl.col("peak")
-    lacking = (pl.col("flop_count") > 0) & pl.col("peak").is_null()
+    lacking = pl.col("flop_count").filter(pl.col("peak").is_null())
     found = steps.group_by("rank", "iteration", "span_ns", maintain_order=True).agg(
         pl.when(pl.col("flop_count").is_not_null().any()).then(pl.col("flop_count").sum()),
         at_peak=at_peak.sum(),
-        lacking=lacking.any(),
+        lacking=lacking.sum(),
     )
     span = pl.when(pl.col("span_ns") > 0).then("span_ns")
     return found.select(
         "rank", "iteration", "span_ns", "flop_count", flop_per_s=pl.col("flop_count") * 1e9 / span,
-        mfu=pl.when(~pl.col("lacking") & (pl.col("at_peak") > 0)).then(pl.col("at_peak") / span),
+        mfu=pl.when((pl.col("lacking") * _FEW <= pl.col("flop_count")) & (pl.col("at_peak") > 0))
+        .then(pl.col("at_peak") / span),
     )  # fmt: skip
 
 

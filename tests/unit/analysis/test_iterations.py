@@ -72,9 +72,7 @@ def test_requests_and_tokens_of_a_serving_engine():
 
 
 def test_ranks_have_their_own():
-    source = TraceSet(
-        (stepped((0, 10), kernels=KERNELS[:1]), stepped((0, 10), (10, 20), kernels=KERNELS[:2], rank=1))
-    )
+    source = TraceSet((stepped((0, 10), kernels=KERNELS[:1]), stepped((0, 10), (10, 20), kernels=KERNELS[:2], rank=1)))
     assert rows(source, "rank", "iteration", "span_ns") == [(0, 0, 4), (1, 0, 10), (1, 1, 13)]
 
 
@@ -99,7 +97,7 @@ def test_a_step_that_stands_out():
 
 
 def test_keys():
-    with pytest.raises(InputError, match="^by: expected one or more of rank, iteration, got 'name'"):
+    with pytest.raises(InputError, match=r"^by: expected one or more of rank, iteration, got 'name'"):
         iterations(served("x"), options=Options(by=("name",)))
 
 

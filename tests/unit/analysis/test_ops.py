@@ -122,6 +122,30 @@ def test_an_element_type_without_a_peak():
     assert result.table.select("bound", "peak_share").row(0) == (None, None)
 
 
+def test_a_few_flop_without_a_peak_do_not_matter():
+    """Adding 32 numbers of int64, which the device has no peak for, beside a product of matrices."""
+    made = Rank()
+    product(made, 0, (0, 100))
+    op = made.op("aten::add", 1, 2, inputs=inputs([32], [32], kind="long int"))
+    made.kernel("vectorized_elementwise_kernel", 100, 200, parent=op)
+    (step,) = ops(made.build(), options=Options(system=H100)).steps.rows()
+    assert step[3] == FLOP + 32
+    assert step[5] == pytest.approx(FLOP / 66.9e12 / 200e-9)
+
+
+def test_a_copy_from_the_host_has_no_roofline():
+    """Its bytes come over another link than that to the device's memory."""
+    made = Rank()
+    for place, kind in enumerate(("HtoD (Pinned -> Device)", "DtoD (Device -> Device)")):
+        shape = [1024, place + 1]
+        op = made.op("aten::copy_", place, place + 1, inputs=inputs(shape, shape))
+        made.copy(1000 * place, 1000 * place + 500, kind, parent=op)
+    table = ops(made.build(), options=Options(system=H100)).table.sort("shapes")
+    assert table.select("kind", "read_bytes", "model", "bound").rows() == [
+        ("copy", 4096, "copy", None), ("copy", 8192, "copy", "memory"),
+    ]  # fmt: skip
+
+
 def test_steps():
     made = Rank()
     for number in range(3):
@@ -159,7 +183,7 @@ def test_activities_without_an_operator():
     note = "no operator's shapes were recorded: no FLOP and no bytes; record with record_shapes=True"
     assert note in result.notes
     assert "no system given: no roofline and no utilization; name the machine, such as h100-dgx" in result.notes
-    assert result.steps.select("flop_count", "flop_per_s", "mfu").rows() == [(0, 0.0, None)]
+    assert result.steps.select("flop_count", "flop_per_s", "mfu").rows() == [(None, None, None)]
 
 
 def test_kernels_of_no_length_have_no_rate():
@@ -181,7 +205,7 @@ def test_modules_ranks_and_iterations():
     assert table.select("rank", "module", "iteration", "total_ns").rows() == [
         (1, "Net/Layer_1", None, 11), (0, "Net/Layer_0", None, 10),
     ]  # fmt: skip
-    with pytest.raises(InputError, match="^by: expected one or more of rank, iteration, op, shapes, types, module"):
+    with pytest.raises(InputError, match=r"^by: expected one or more of rank, iteration, op, shapes, types, module"):
         ops(traces[0], options=Options(by=("name",)))
 
 
