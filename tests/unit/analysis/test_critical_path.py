@@ -379,7 +379,7 @@ def test_findings_are_ceilings_in_words():
 def test_the_picture_shows_classes_and_their_gains(converted):
     result = critical_path(converted)
     path, gain = result.plot().data
-    classes = result.table.filter(kind="class")
+    classes = result.table.filter(pl.col("kind") == "class", (pl.col("path_ns") > 0.002 * result.finish_ns))
     assert len(path["y"]) == len(gain["x"]) == classes.height
     assert json.dumps([result.as_dict(), result.plot().as_dict()])
 

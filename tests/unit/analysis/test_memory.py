@@ -417,7 +417,7 @@ def test_several_ranks_are_drawn_by_their_highest():
     assert (min(high), max(high)) == pytest.approx((10, 50), abs=2)
     assert max(first["y"]) == mark["y"][0] == 3024 / 1024
     assert max(second["y"]) == 13024 / 1024
-    assert "highest" in plot["layout"]["yaxis"]["title"]["text"]
+    assert "the most in use" in plot["layout"]["xaxis"]["title"]["text"]
     four = memory(TraceSet(tuple(steps([8] * 3, rank=rank, base=10 * (rank % 3)) for rank in range(4)))).plot()
     assert [line["visible"] for line in four.data[::2]] == [True, "legendonly", True, "legendonly"]
 

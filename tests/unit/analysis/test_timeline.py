@@ -38,7 +38,7 @@ def test_lanes_are_ranks_devices_and_streams():
     made.kernel("b", 5, 9, device=1)
     made.copy(2, 4, stream=8)
     plot = timeline(made.build()).plot()
-    assert plot.layout["yaxis"]["ticktext"] == ["rank 0, stream 7", "rank 0, stream 8", "rank 0, 1:stream 7"]
+    assert plot.layout["yaxis"]["ticktext"] == ["rank 0, stream 7", "stream 8", "device 1, stream 7"]
     assert {bars["name"] for bars in plot.data} == {"compute", "memory"}
 
 
