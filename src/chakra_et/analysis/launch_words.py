@@ -85,7 +85,7 @@ def _host_bound(table: pl.DataFrame, tables: Mapping[str, pl.DataFrame], steps: 
     ]
     spans = int(table["host_bound_spans"].sum() or 0)
     text = (
-        f"the device waits for the host in {format_share(late, span)} of a step, {spans // steps:,} times, "
+        f"the device waits for the host in {format_share(late, span)} of a step, {format_number_of(spans // steps, 'time')}, "
         f"{format_ns(late // steps)} in all; the host is then mostly {', '.join(parts)}"
     )
     # The breakdown puts a price on it.

@@ -118,7 +118,7 @@ def _peak(table: pl.DataFrame, at_peak: pl.DataFrame) -> Iterator[Finding]:
     makers = seen.drop_nulls("op").group_by("op").agg(pl.col("size_bytes").sum(), pl.col("blocks").sum())
     if makers.height:
         name, size, blocks = makers.sort("size_bytes", "op", descending=[True, False]).row(0)
-        text += f"; {blocks} of the largest blocks, {format_bytes(size)}, are from {_short(name)}"
+        text += f"; of the largest blocks, {format_bytes(size)} in {blocks} are from {_short(name)}"
     yield Finding(text)
 
 
