@@ -32,7 +32,7 @@ def plot(steps: pl.DataFrame, table: pl.DataFrame) -> Plot:
     names, changes = _largest(table, ranks)
     bars, axis = _changes(names, changes)
     shape = layout(y=f"time of a step, {unit}", showlegend=False, bargap=0.25, height=640)
-    shape["xaxis"] |= {"type": "category"}
+    shape["xaxis"] |= {"type": "category", "tickangle": 0}
     shape["yaxis"] |= {"domain": [0.58, 1.0]}
     shape["xaxis2"] = {**shape["xaxis"], "type": "linear", "anchor": "y2", "title": {"text": axis}}
     shape["yaxis2"] = {
@@ -52,7 +52,7 @@ def _waterfall(rows: dict[str, Any], size: float, unit: str) -> dict[str, Any]:
     reached = before
     for part in _PARTS:
         change = rows[part]["change_ns"]
-        names.append(part.replace("_", " "))
+        names.append(part.replace("_", "<br>"))
         bases.append(reached / size)
         lengths.append(change / size)
         colors.append(_SLOWER if change > 0 else _FASTER)

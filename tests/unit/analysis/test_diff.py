@@ -357,7 +357,7 @@ def test_results_are_plain_data():
     assert data["analysis"] == "diff"
     picture = json.loads(json.dumps(found.plot().as_dict(), allow_nan=False))
     fall, bars = picture["data"]
-    assert fall["x"] == ["before", "compute", "exposed communication", "memory", "idle", "after"]
+    assert fall["x"] == ["before", "compute", "exposed<br>communication", "memory", "idle", "after"]
     assert fall["base"][-2] + fall["y"][-2] == pytest.approx(fall["y"][-1])
     assert len(bars["x"]) == len(bars["y"]) == len(set(bars["y"]))
 
