@@ -256,6 +256,7 @@ class RankView:
             self.iterations.gather(window),
             start_ns=pl.Series(start),
             end_ns=pl.Series(end),
+            ready_ns=pl.Series(self.start_ns[table["ready_row"].to_numpy()]),
             kind=_comm_words(),
         ).sort("start_ns", "end_ns")
 
@@ -265,7 +266,7 @@ class RankView:
         told = told.join(table.select("row"), on="row", how="anti")
         return told.select(
             rank=pl.lit(self.rank, pl.Int64), row="row", name="name", start_ns="start_ns",
-            duration_ns=pl.col("end_ns") - pl.col("start_ns"), ready_ns="start_ns", comm_size="bytes",
+            duration_ns=pl.col("end_ns") - pl.col("start_ns"), ready_row="row", comm_size="bytes",
         )  # fmt: skip
 
     def communication_pieces(self, keys: tuple[str, ...]) -> pl.DataFrame:

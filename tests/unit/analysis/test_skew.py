@@ -5,7 +5,7 @@ import pytest
 from chakra_et.analysis.options import Options
 from chakra_et.analysis.skew import skew
 from chakra_et.errors import InputError
-from chakra_et.ir import CommType, NodeType, ProcessGroup, TraceSet
+from chakra_et.ir import CommType, NodeType, ProcessGroup, TraceBuilder, TraceSet
 from tests.unit.analysis.hand_made import Rank
 
 EPOCH = 1_790_000_000_000_000_001
@@ -144,6 +144,20 @@ def test_many_ranks_at_times_since_1970():
     assert plain.table.equals(late.table)
     # 21 against the mean of 10..20
     assert plain.table.filter(rank=11).select(WHY).rows() == [(6, 6, 0, 0)]
+
+
+def test_starts_that_are_rebuilt_from_edges():
+    """As of a trace that was generated, or converted without times; one rank has nothing at all."""
+    traces = []
+    for number in range(3):
+        builder = TraceBuilder(rank=number, process_groups=(ProcessGroup("0", (0, 1), 2),))
+        work = builder.add("gemm", NodeType.COMP_NODE, duration_ns=10 + 5 * number)
+        if number < 2:
+            builder.add("ar", NodeType.COMM_COLL_NODE, duration_ns=20, comm_type=0, pg_name="0", sync_deps=[work])
+        traces.append(builder.build())
+    result = skew(TraceSet(tuple(traces)))
+    assert result.meetings.select("ranks", "skew_ns", "last_rank").rows() == [(2, 5, 1)]
+    assert result.table.filter(rank=1).select(WHY).rows() == [(5, 5, 0, 0)]
 
 
 def test_a_communication_that_only_its_name_tells_meets_nobody():
