@@ -1,20 +1,21 @@
 """One HTML page that needs nothing beside itself: text, tables, and figures that plotly draws in the browser.
 
-The script comes along compressed (2 MB instead of 5), and the browser unpacks it; nothing is loaded from anywhere.
+The script comes along compressed (0.7 MB instead of 1.5), and the browser unpacks it; nothing is loaded from anywhere.
 """
 
 from __future__ import annotations
 
 import base64
-import gzip
 import html
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 __all__ = ["Choice", "Figure", "Listing", "Page", "Table", "page_chunks"]
 
+_PLOTLY = resources.files("chakra_et.reports") / "_plotly" / "plotly-cartesian.min.js.gz"
 # Words of a cell that aren't broken.
 _SHORT = 26
 _STYLE = """
@@ -277,9 +278,7 @@ def _facts(facts: Sequence[tuple[str, str]]) -> str:
 
 
 def _packed_script() -> bytes:
-    from plotly.offline import get_plotlyjs
-
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0))
+    return base64.b64encode(_PLOTLY.read_bytes())
 
 
 def _part(part: Figure | Table | Listing) -> str:
