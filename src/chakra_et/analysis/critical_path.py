@@ -88,7 +88,8 @@ class CriticalPath(Result):
         table = self.table.filter(pl.col("kind") == "class")
         seen = pl.max_horizontal("path_share", "gain_share") >= _LEAST_DRAWN
         table = table.filter(seen) if table.select(seen.any()).item() else table
-        size, unit = time_unit(float(self.finish_ns))
+        steps = max(self.steps, 1)
+        size, unit = time_unit(self.finish_ns / steps)
         names = [name.replace("_", " ") for name in table["name"]]
         bars = []
         for title, column, color in (
@@ -98,12 +99,12 @@ class CriticalPath(Result):
             bars.append(
                 {
                     "type": "bar", "orientation": "h", "name": title, "y": names,
-                    "x": [value / size for value in table[f"{column}_ns"]],
+                    "x": [round(value / steps / size, 6) for value in table[f"{column}_ns"]],
                     "customdata": table[f"{column}_share"].to_list(), "marker": {"color": color},
                     "hovertemplate": f"%{{y}}<br>{title}: %{{x:.4g}} {unit} (%{{customdata:.1%}})<extra></extra>",
                 }
             )  # fmt: skip
-        what = "all iterations" if self.steps > 1 else "the iteration" if self.path.height else "nothing"
+        what = "a step" if self.steps > 1 else "the step"
         shape = layout(x=f"time of {what}, {unit}", barmode="group", bargap=0.25)
         shape["yaxis"] |= {"autorange": "reversed", "type": "category"}
         return Plot(tuple(bars), shape)

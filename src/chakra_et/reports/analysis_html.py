@@ -24,6 +24,9 @@ __all__ = ["export_report", "make_report"]
 _FINDINGS = 12
 _ROWS = 25
 _MOST_PIXELS = 900
+# Letters of a label, and pixels of a letter.
+_LONGEST_LABEL = 36
+_LETTER = 7
 # Drawn even if there is but one bar in it.
 _ALWAYS = ("breakdown", "timeline")
 
@@ -188,7 +191,24 @@ def _figure(picture: _Picture, result: Result | None, *, on_device: bool) -> Fig
 
 
 def _figure_of(name: str, heading: str, remark: str, plot: Mapping[str, Any], height: int) -> Figure:
-    return Figure(f"figure-{name}", heading, remark, (), {(): plot}, min(height, _MOST_PIXELS), keys=True)
+    view = {**plot, "layout": _fixed_margins(plot)}
+    return Figure(f"figure-{name}", heading, remark, (), {(): view}, min(height, _MOST_PIXELS), keys=True)
+
+
+def _fixed_margins(plot: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the layout with margins from the lengths of labels: plotly draws each picture twice to find them."""
+    layout: dict[str, Any] = dict(plot["layout"])
+    labels = layout["yaxis"].get("ticktext") or [
+        str(name) for trace in plot["data"] if layout["yaxis"].get("type") == "category" for name in trace["y"]
+    ]
+    longest = max(map(len, labels), default=0)
+    if longest <= _LONGEST_LABEL:
+        layout["yaxis"] = {**layout["yaxis"], "automargin": False}
+        layout["margin"] = {**layout["margin"], **({"l": 12 + _LETTER * longest} if longest else {})}
+    # Words below one another may be turned where there is little room.
+    if layout["xaxis"].get("type") != "category":
+        layout["xaxis"] = {**layout["xaxis"], "automargin": False}
+    return layout
 
 
 def _says_nothing(plot: Mapping[str, Any]) -> bool:
