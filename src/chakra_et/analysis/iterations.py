@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from chakra_et.analysis.charts import KIND_COLORS, layout, time_unit
@@ -87,7 +88,9 @@ def iterations(source: Source, *, options: Options | None = None) -> Iterations:
 def measure(view: RankView) -> pl.DataFrame:
     """Return the iterations of one rank."""
     windows = view.all_windows
-    starts = view.activities["start_ns"]
+    starts = view.activities["start_ns"].to_numpy()
+    begins, ends = (np.searchsorted(starts, [getattr(w, name) for w in windows]) for name in ("begin_ns", "end_ns"))
+    chosen = set(view.windows)
     first = windows[0].begin_ns if windows else 0
     rows = [
         {
@@ -95,13 +98,13 @@ def measure(view: RankView) -> pl.DataFrame:
             "iteration": window.iteration,
             "label": window.label,
             "source": view.steps.source if window.iteration is not None else "",
-            "chosen": window in view.windows,
+            "chosen": window in chosen,
             "begin_ns": window.begin_ns - first,
             "span_ns": window.end_ns - window.begin_ns,
             "host_span_ns": None if window.host_end_ns is None else window.host_end_ns - (window.host_begin_ns or 0),
-            "activities": int(starts.is_between(window.begin_ns, window.end_ns, closed="left").sum()),
+            "activities": int(end - begin),
         }
-        for window in windows
+        for window, begin, end in zip(windows, begins, ends, strict=True)
     ]
     schema = {
         "rank": pl.Int64, "iteration": pl.Int64, "label": pl.String, "source": pl.String, "chosen": pl.Boolean,

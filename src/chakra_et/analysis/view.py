@@ -338,7 +338,7 @@ class RankView:
         modelled = self.activities.select(
             time.filter(computes & pl.col("window").is_not_null() & self.calls["work_model"].is_not_null()).sum()
         ).item()
-        notes = (*self._starts[1], *self.steps.notes, *self._unlinked())
+        notes = (*self._starts[1], *self.steps.notes, *self._unlinked(), *self._empty_steps())
         return RankFacts(
             self.rank, self.has_device, self.windows, self.all_windows, device, classified, linked, compute,
             int(modelled), notes,
@@ -354,6 +354,15 @@ class RankView:
             f"rank {self.rank}: {lost:,} of {table.height:,} activities were launched outside the profile; they count "
             "(--linked-only leaves them out)",
         )
+
+
+    def _empty_steps(self) -> tuple[str, ...]:
+        """Say how many iterations have no stretch of time, where others have."""
+        told = sum(window.iteration is not None for window in self.all_windows)
+        steps = self.steps.table.height
+        if not told or told == steps:
+            return ()
+        return (f"rank {self.rank}: {steps - told:,} of {steps:,} iterations run nothing, and are left out",)
 
 
 def _comm_words() -> pl.Expr:

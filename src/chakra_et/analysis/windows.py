@@ -60,19 +60,24 @@ def tile(steps: pl.DataFrame, activities: pl.DataFrame, issued: Int) -> tuple[Wi
         activities: Activities by start, [A].
         issued: int64 [A]: when the host launched each, ns.
     """
-    found: list[Window] = []
     start, end = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
-    rows = steps.select("iteration", "label", "begin_ns", "end_ns").rows()
-    spans = []
-    for number, label, begin, until in rows:
-        own = (issued >= begin) & (issued < until)
-        if own.any():
-            spans.append((number, label, int(start[own].min()), int(end[own].max()), begin, until))
-    for place, (number, label, begin, last, host_begin, host_end) in enumerate(spans):
+    host_begin, host_end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
+    step = np.searchsorted(host_begin, issued, side="right") - 1
+    own = step >= 0
+    own[own] = issued[own] < host_end[step[own]]
+    first = np.full(len(steps), np.iinfo(np.int64).max)
+    until = np.full(len(steps), np.iinfo(np.int64).min)
+    np.minimum.at(first, step[own], start[own])
+    np.maximum.at(until, step[own], end[own])
+    rows = zip(steps["iteration"], steps["label"], first.tolist(), until.tolist(), host_begin.tolist(),
+               host_end.tolist(), strict=True)  # fmt: skip
+    spans = [row for row in rows if row[2] <= row[3]]
+    found: list[Window] = []
+    for place, (number, label, begin, last, began, ended) in enumerate(spans):
         following = spans[place + 1][2] if place + 1 < len(spans) else last
         begin = max(begin, found[-1].end_ns) if found else begin
         if following > begin:
-            found.append(Window(number, label, begin, following, host_begin, host_end))
+            found.append(Window(number, label, begin, following, began, ended))
     return tuple(found)
 
 

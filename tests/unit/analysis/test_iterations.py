@@ -32,7 +32,10 @@ def test_activities_count_where_they_start():
 
 
 def test_a_step_without_activities_is_not_listed():
-    assert rows(stepped((0, 10), (10, 20), (20, 30), kernels=(KERNELS[0], KERNELS[2])), "iteration") == [(0,), (2,)]
+    result = iterations(stepped((0, 10), (10, 20), (20, 30), kernels=(KERNELS[0], KERNELS[2])))
+    assert result.table["iteration"].to_list() == [0, 2]
+    assert result.notes == ("rank 0: 1 of 3 iterations run nothing, and are left out",)
+    assert iterations(stepped((0, 10), kernels=KERNELS[:1])).notes == ()
 
 
 def test_the_whole_profile():
