@@ -40,7 +40,8 @@ class Part:
         launches: Runtime calls that launched them: ``window``, ``name``, ``count``, ``total_ns``.
         host: The host's own work otherwise, alike; empty on a rank without a device, where it is in `items`.
         nodes: Nodes that are work, neither gaps nor annotations: ``id``, ``of_name``, ``mark`` (a hash of what a copy
-            shares and another run hardly does: name, thread, stream, correlation), ``start_ns``, ``duration_ns``.
+            shares and another run hardly does: name, thread, stream, correlation), ``lane`` (thread; below 0: stream),
+            ``start_ns``, ``duration_ns``.
         names: Their names.
         ids: uint64 [N]: all nodes.
         sources: Files that the trace was made from.
@@ -190,6 +191,8 @@ def _nodes(view: RankView) -> tuple[pl.DataFrame, pl.Series]:
     rows = np.flatnonzero(real_nodes(view.trace))
     name = view.nodes["name"].gather(rows).fill_null("")
     names = name.unique(maintain_order=True)
+    place = [view.trace.column(key).gather(rows).cast(pl.Int64) for key in ("tid", "stream")]
+    lanes = pl.select(pl.coalesce(-1 - place[1], place[0], pl.lit(0))).to_series()
     marks = pl.DataFrame([name, *(view.trace.column(key).gather(rows) for key in _MARKS)]).hash_rows()
     codes = name.cast(pl.Enum(names)).to_physical().cast(pl.Int32)
     table = pl.DataFrame(
@@ -197,6 +200,7 @@ def _nodes(view: RankView) -> tuple[pl.DataFrame, pl.Series]:
             "id": view.nodes["id"].gather(rows),
             "of_name": codes,
             "mark": marks,
+            "lane": lanes,
             "start_ns": view.start_ns[rows],
             "duration_ns": view.duration_ns[rows],
         }

@@ -69,23 +69,34 @@ class Kinship:
         before: Nodes of the first set.
         after: Nodes of the second.
         shared: Nodes that both have.
+        before_among: Nodes of the first set that lie among the shared ones on their threads and streams.
+        after_among: The same of the second.
     """
 
     before: int
     after: int
     shared: int
+    before_among: int
+    after_among: int
 
     @property
     def copies(self) -> bool:
         """True if both hold the same graph, or one of them a part of the other's."""
-        whole = self.shared >= _COPY * max(self.before, self.after)
-        return self.shared > 0 and (whole or self.part is not None)
+        return self.shared > 0 and (self._whole or self.part is not None)
+
+    @property
+    def _whole(self) -> bool:
+        return self.shared >= _COPY * max(self.before, self.after)
 
     @property
     def part(self) -> int | None:
-        """Which of the two is a part of the other (0 or 1); None if neither."""
-        for side, (own, other) in enumerate(((self.before, self.after), (self.after, self.before))):
-            if own == self.shared and own < other:
+        """Which of the two (0 or 1) is a stretch of the other; None if neither, or if nodes are missing all over."""
+        if self._whole:
+            return None
+        for side, (own, other, among) in enumerate(
+            ((self.before, self.after, self.after_among), (self.after, self.before, self.before_among))
+        ):
+            if own == self.shared and own < other and self.shared >= _COPY * among:
                 return side
         return None
 
@@ -98,16 +109,29 @@ def kinship(pairs: Sequence[tuple[Part, Part]], *, strict: bool) -> Kinship:
         strict: False where ids and names say it. Else thread, stream and correlation must agree, too, and both traces
             must have been made from files of the same names: then they are copies.
     """
-    counts = np.zeros(3, np.int64)
+    counts = np.zeros(5, np.int64)
     for before, after in pairs:
-        same = 0
-        if not strict:
-            same = len(_shared(before, after)[0])
-        elif before.sources == after.sources or not (before.sources and after.sources):
-            nodes = [part.nodes.select("id", "mark") for part in (before, after)]
-            same = nodes[0].join(nodes[1], on=["id", "mark"]).height
-        counts += (before.nodes.height, after.nodes.height, same)
+        rows = _shared(before, after)
+        if strict:
+            marks = [part.nodes["mark"].to_numpy()[own] for part, own in zip((before, after), rows, strict=True)]
+            other = bool(before.sources and after.sources and before.sources != after.sources)
+            same = (marks[0] == marks[1]) & (not other)
+            rows = rows[0][same], rows[1][same]
+        counts += (
+            before.nodes.height,
+            after.nodes.height,
+            len(rows[0]),
+            _among(before, rows[0]),
+            _among(after, rows[1]),
+        )
     return Kinship(*map(int, counts))
+
+
+def _among(part: Part, rows: Int) -> int:
+    """Return how many nodes start between the first and the last of some, each on its thread or stream."""
+    some = part.nodes[rows].group_by("lane").agg(low=pl.col("start_ns").min(), high=pl.col("start_ns").max())
+    every = part.nodes.select("lane", "start_ns").join(some, on="lane")
+    return every.filter(pl.col("start_ns").is_between("low", "high")).height
 
 
 def _shared(before: Part, after: Part) -> tuple[Int, Int]:

@@ -305,6 +305,20 @@ def test_a_part_of_a_set_is_compared_with_its_part():
         assert any("is a part of the other one" in note for note in found.notes)
 
 
+def test_what_is_missing_all_over_was_removed():
+    trace = made(sizes=(4096,))
+    collectives = trace.nodes["type"] == 7
+    # One of them, and all of a kind: neither makes the rest a stretch of the whole.
+    for gone in (pl.col("id") == trace.nodes.filter(collectives)["id"][2], pl.col("name") == "gemm_128x64"):
+        found = diff(trace, trace.with_nodes(trace.nodes.filter(~gone)), match="ids")
+        assert not any("is a part of the other one" in note for note in found.notes)
+        assert found.timing is not None
+        assert found.timing.before_only == trace.nodes.filter(gone).height
+    assert diff(trace, trace.with_nodes(trace.nodes.filter(~gone)), match="ids").removed["name"].to_list()
+    lost = diff(trace, trace.with_nodes(trace.nodes.filter(pl.col("type") != 7)), match="ids")
+    assert lost.communications.select("match", "before_count", "after_count").rows() == [("removed", 1, 0)]
+
+
 def test_ids_of_other_runs_are_no_copies():
     found = diff(made(), made([("aten::zeros", "[[4]]", [("fill", 10)]), *OPS]))
     assert found.matched_by == "names"
