@@ -59,7 +59,7 @@ def test_times_of_the_device(name, options, printed):
 
 def test_activities_launched_before_the_profile():
     facts = RankView(traces(MI300X).traces[0], 0, WHOLE).facts
-    text = "968 of 3,653 activities were launched outside the profile; they count (--linked-only leaves them out)"
+    text = "968 of 3,653 activities were launched outside the profile; they count where they run"
     assert any(text in note for note in facts.notes)
 
 

@@ -167,7 +167,7 @@ def changed(source, change):
 
 
 @given(jobs(), choices, st.randoms(use_true_random=False), st.sampled_from(MODULES))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_order_of_nodes_does_not_matter(source, choice, random, module):
     def shuffle(trace):
         order = list(range(len(trace)))
@@ -185,7 +185,7 @@ def test_the_order_of_nodes_does_not_matter(source, choice, random, module):
 
 
 @given(jobs(), choices, st.sampled_from(MODULES), st.sampled_from([1, EPOCH, -EPOCH]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_shift_of_all_clocks_changes_nothing(source, choice, module, shift):
     later = changed(source, lambda trace: trace.with_nodes(trace.nodes.with_columns(pl.col("start_ns") + shift)))
     one, two = (table_of(module, each, iteration=choice) for each in (source, later))
@@ -205,7 +205,7 @@ def check_plain(module, source, **options):
 
 
 @given(trace_sets(max_ranks=2, max_nodes=6), st.sampled_from(MODULES), choices, st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_any_trace_is_told_in_plain_numbers(source, module, choice, linked_only):
     check_plain(module, changed(source, _sensible), iteration=choice, linked_only=linked_only)
 

@@ -221,7 +221,9 @@ def _findings(table: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
             each = time // count
             said.append(
                 Finding(
-                    f"{text}: {format_share(time, span)} of the time, {format_ns(each)} of a rank's step at most", each
+                    f"{text}: {format_share(time, span)} of the time, {format_ns(each)} of a rank's {job.stretch} at "
+                    "most",
+                    each,
                 )
             )
     return tuple(sorted(said, key=lambda finding: -finding.cost_ns))

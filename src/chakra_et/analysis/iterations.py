@@ -133,7 +133,7 @@ def _findings(table: pl.DataFrame) -> tuple[Finding, ...]:
     numbers = steps["iteration"].n_unique()
     text = f"a step takes {format_ns(mean)}"
     if steps.height > 1:
-        count = format_number_of(numbers, "iteration")
+        count = format_number_of(numbers, "iteration") if numbers > 1 else format_number_of(steps.height, "rank")
         text += f" on average over {count} ({format_ns(low)} to {format_ns(high)})"
     said = [Finding(text)]
     median = float(spans.median() or 0)  # type: ignore[arg-type]

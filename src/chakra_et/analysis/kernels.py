@@ -136,8 +136,8 @@ def _findings(rows: pl.DataFrame, kinds: pl.DataFrame, job: Job) -> tuple[Findin
                 each = total // steps
                 calls = format_number_of(count // steps, "call") if count >= steps else "less than one call"
                 text = (
-                    f"{short} takes {format_share(share, 1)} of the {whose} time, {format_ns(each)} of a rank's step "
-                    f"in {calls}"
+                    f"{short} takes {format_share(share, 1)} of the {whose} time, {format_ns(each)} of a rank's "
+                    f"{job.stretch} in {calls}"
                 )
                 said.append(Finding(text, each))
     unknown = float(kinds.filter(pl.col("kind") == "other")["share"].sum())

@@ -330,7 +330,7 @@ def _findings(rows: pl.DataFrame, steps: pl.DataFrame, job: Job) -> tuple[Findin
         gain = int(row["total_ns"] * (1 - row["peak_share"])) // count
         text = (
             f"{row.get('op', 'operators')}: {format_share(row['peak_share'], 1)} of its {row['bound']} roofline; "
-            f"at the roofline, a rank's step would spend {format_ns(gain)} less in it at most"
+            f"at the roofline, a rank's {job.stretch} would spend {format_ns(gain)} less in it at most"
         )
         said.append(Finding(text, gain))
     return tuple(said)

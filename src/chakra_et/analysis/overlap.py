@@ -100,6 +100,6 @@ def _findings(table: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
         return ()
     each = (total - hidden) // stretches
     share = format_share(hidden, total)
-    text = f"compute hides {share} of the communication; {format_ns(each)} of a rank's step stay exposed"
+    text = f"compute hides {share} of the communication; {format_ns(each)} of a rank's {job.stretch} stay exposed"
     # The breakdown puts a price on it.
     return (Finding(text),)

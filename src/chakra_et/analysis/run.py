@@ -65,6 +65,12 @@ class Job:
         )
 
     @property
+    def stretch(self) -> str:
+        """What one stretch of time is called: ``step``, or ``profile`` where there are no iterations."""
+        windows = (window for fact in self.facts.values() for window in fact.windows)
+        return "step" if any(window.iteration is not None for window in windows) else "profile"
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What was guessed, each once."""
         notes = [note for fact in self.facts.values() for note in fact.notes]

@@ -269,7 +269,7 @@ def _findings(arrivals: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
         said.append(
             Finding(
                 f"rank {row['rank']} arrives last in {share} of {row['kind']}{group}; "
-                f"costs the others {format_ns(cost)} a step at most{why}",
+                f"costs the others {format_ns(cost)} a {job.stretch} at most{why}",
                 cost,
             )
         )

@@ -45,7 +45,8 @@ def find_steps(trace: Trace, activities: pl.DataFrame, issued: Int) -> Steps:
     marked = markers.find_steps(trace)
     if len(marked):
         return Steps(marked.table, marked.source, marked.notes)
-    found = repeated_steps(activities, issued_ns=issued) if activities.height else None
+    takes_time = activities.height and bool((activities["end_ns"] > activities["start_ns"][0]).any())
+    found = repeated_steps(activities, issued_ns=issued) if takes_time else None
     if found is None:
         return Steps(marked.table, "", ("no iterations: nothing marks them, and nothing repeats",))
     table, period = found

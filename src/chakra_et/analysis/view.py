@@ -352,9 +352,8 @@ class RankView:
             return ()
         return (
             f"rank {self.rank}: {lost:,} of {table.height:,} activities were launched outside the profile; they count "
-            "(--linked-only leaves them out)",
+            "where they run (--linked-only leaves them out)",
         )
-
 
     def _empty_steps(self) -> tuple[str, ...]:
         """Say how many iterations have no stretch of time, where others have."""

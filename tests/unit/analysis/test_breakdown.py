@@ -190,8 +190,8 @@ def test_without_a_device_the_hosts_work_is_divided():
     result = breakdown(trace)
     assert result.notes[-1] == "no rank has device activities: the host's operators are taken for them"
     assert [finding.text for finding in result.findings] == [
-        "the host is idle between operators: 30.0 % of the time, 6 ns of a rank's step at most",
-        "communication that no operator hides: 15.0 % of the time, 3 ns of a rank's step at most",
+        "the host is idle between operators: 30.0 % of the time, 6 ns of a rank's profile at most",
+        "communication that no operator hides: 15.0 % of the time, 3 ns of a rank's profile at most",
     ]
 
 
@@ -225,11 +225,11 @@ def test_streams_of_two_devices_are_told_apart():
 def test_findings_tell_what_costs_most():
     found = breakdown(one_of_each().build()).findings
     assert [finding.text for finding in found] == [
-        "communication that no compute hides: 17.6 % of the time, 6 ns of a rank's step at most",
-        "copies and sets that nothing hides: 14.7 % of the time, 5 ns of a rank's step at most",
-        "the device waits for the host to launch (host-bound): 11.8 % of the time, 4 ns of a rank's step at most",
-        "launch latency: 8.8 % of the time, 3 ns of a rank's step at most",
-        "the device idles for a communication: 5.9 % of the time, 2 ns of a rank's step at most",
+        "communication that no compute hides: 17.6 % of the time, 6 ns of a rank's profile at most",
+        "copies and sets that nothing hides: 14.7 % of the time, 5 ns of a rank's profile at most",
+        "the device waits for the host to launch (host-bound): 11.8 % of the time, 4 ns of a rank's profile at most",
+        "launch latency: 8.8 % of the time, 3 ns of a rank's profile at most",
+        "the device idles for a communication: 5.9 % of the time, 2 ns of a rank's profile at most",
     ]
     assert [finding.cost_ns for finding in found] == [6, 5, 4, 3, 2]
 

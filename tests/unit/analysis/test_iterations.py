@@ -87,6 +87,13 @@ def test_how_long_a_step_takes():
     ]
 
 
+def test_one_step_of_several_ranks():
+    source = TraceSet((stepped((0, 10), kernels=KERNELS[:1]), stepped((0, 10), kernels=((1, 5, 11),), rank=1)))
+    assert [finding.text for finding in iterations(source).findings] == [
+        "a step takes 5 ns on average over 2 ranks (4 ns to 6 ns)"
+    ]
+
+
 def test_a_step_that_stands_out():
     begins = (0, 10, 20, 30, 55, 65)
     kernels = tuple((begin + 1, begin + 3, begin + 9) for begin in begins)

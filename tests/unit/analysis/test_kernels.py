@@ -103,7 +103,7 @@ def test_findings():
     made = rank_of(50, 40)
     made.kernel("qqq", 600, 610)
     assert [(finding.text, finding.cost_ns) for finding in kernels(made.build()).findings] == [
-        ("sgemm takes 90.0 % of the device time, 90 ns of a rank's step in 2 calls", 90),
+        ("sgemm takes 90.0 % of the device time, 90 ns of a rank's profile in 2 calls", 90),
         ("10.0 % of the device time is in kernels of no known class: a file of classes can name them", 0),
     ]
 
@@ -126,7 +126,7 @@ def test_without_a_device_there_are_no_kernels_to_name():
         ("aten::mm", "compute", "aten::mm"), ("my::op", "compute", "my::op"),
     ]  # fmt: skip
     assert [finding.text for finding in result.findings] == [
-        "aten::mm takes 50.0 % of the host's time, 6 ns of a rank's step in 1 call"
+        "aten::mm takes 50.0 % of the host's time, 6 ns of a rank's profile in 1 call"
     ]
 
 

@@ -220,7 +220,8 @@ def test_far_from_the_roofline():
     product(made, 0, (0, 1000))
     texts = [finding.text for finding in ops(made.build(), options=Options(system=H100)).findings]
     assert texts[1] == (
-        "aten::mm: 0.4 % of its memory roofline; at the roofline, a rank's step would spend 995 ns less in it at most"
+        "aten::mm: 0.4 % of its memory roofline; "
+        "at the roofline, a rank's profile would spend 995 ns less in it at most"
     )
 
 

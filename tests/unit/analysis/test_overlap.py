@@ -93,7 +93,7 @@ def test_a_communication_of_no_length_has_no_share():
 def test_the_finding_is_of_all_ranks():
     ranks = TraceSet((two_groups(0).build(), two_groups(1).build()))
     assert [finding.text for finding in overlap(ranks).findings] == [
-        "compute hides 40.0 % of the communication; 12 ns of a rank's step stay exposed"
+        "compute hides 40.0 % of the communication; 12 ns of a rank's profile stay exposed"
     ]
     assert overlap(ranks, options=Options(by=("pg_name",))).findings == ()
 

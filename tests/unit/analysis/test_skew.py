@@ -221,7 +221,7 @@ def test_findings_name_the_rank_its_cost_and_why():
     result = skew(source)
     assert [(finding.text, finding.cost_ns) for finding in result.findings] == [
         (
-            "rank 1 arrives last in 100.0 % of all_reduce of group 0; costs the others 40 ns a step at most; "
+            "rank 1 arrives last in 100.0 % of all_reduce of group 0; costs the others 40 ns a profile at most; "
             "mostly its compute takes longer (100.0 %)",
             40,
         )
