@@ -29,6 +29,8 @@ from chakra_et.analysis.run import Job, Measure, Progress, Source, make_job, mea
 from chakra_et.errors import InputError
 
 _MOST = 3
+# What these say of a matter is closer to its cause than what others say of it.
+_CLOSEST = ("critical-path", "launches")
 
 __all__ = ["ANALYSES", "Analyses", "Analysis", "analyze"]
 
@@ -93,8 +95,17 @@ class Analyses:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What all of them found, the costliest first: the three costliest of each analysis."""
-        found = [finding for result in self.results.values() for finding in result.findings[:_MOST]]
+        """What all of them found, the costliest first: the three costliest of each analysis, each matter once.
+
+        How long a step takes isn't among them: that is what all of it is about.
+        """
+        found: list[Finding] = []
+        said = {"step"}
+        for name in sorted(self.results, key=lambda name: name not in _CLOSEST):
+            for finding in self.results[name].findings[:_MOST]:
+                if finding.about not in said:
+                    found.append(finding)
+                    said |= {finding.about} - {""}
         return tuple(sorted(found, key=lambda finding: -finding.cost_ns))
 
     def as_dict(self) -> dict[str, Any]:

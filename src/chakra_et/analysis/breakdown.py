@@ -224,6 +224,7 @@ def _findings(table: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
                     f"{text}: {format_share(time, span)} of the time, {format_ns(each)} of a rank's {job.stretch} at "
                     "most",
                     each,
+                    name,
                 )
             )
     return tuple(sorted(said, key=lambda finding: -finding.cost_ns))

@@ -261,7 +261,7 @@ def _findings(rows: pl.DataFrame, imbalance: pl.DataFrame, job: Job) -> tuple[Fi
             size = f" of {format_bytes(row['size_class_bytes'])} and more" if row.get("size_class_bytes") else ""
             share = format_share(waits, row["time_ns"])
             text = f"{share} of the time in {what}{where}{size} is waiting for the last rank to come"
-            said.append(Finding(text, waits // steps))
+            said.append(Finding(text, waits // steps, "waiting"))
     most = imbalance.drop_nulls("received_share").sort("received_share", descending=True).head(1)
     for rank, group, share in most.select("rank", "pg_name", "received_share").iter_rows():
         if share >= 1.2:

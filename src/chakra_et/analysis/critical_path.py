@@ -295,7 +295,7 @@ def _findings(table: pl.DataFrame, finish: int, steps: int) -> tuple[Finding, ..
             f"{format_ns(end / count)} instead of {format_ns(finish / count)}, "
             f"at most {format_share(gain, finish)} less"
         )
-        found[gain] = Finding(text, gain // count)
+        found[gain] = Finding(text, gain // count, f"{kind} {name}")
     return tuple(found.values())[:8]
 
 

@@ -124,7 +124,7 @@ def combine(parts: Mapping[int, pl.DataFrame], job: Job) -> Iterations:
 
 
 def _findings(table: pl.DataFrame) -> tuple[Finding, ...]:
-    """Say how long a step takes, and whether one stands out."""
+    """Say how long a step takes, and whether one stands out among its rank's."""
     steps = table.filter(pl.col("chosen") & pl.col("iteration").is_not_null())
     if not steps.height:
         return ()
@@ -135,16 +135,16 @@ def _findings(table: pl.DataFrame) -> tuple[Finding, ...]:
     if steps.height > 1:
         count = format_number_of(numbers, "iteration") if numbers > 1 else format_number_of(steps.height, "rank")
         text += f" on average over {count} ({format_ns(low)} to {format_ns(high)})"
-    said = [Finding(text)]
-    median = float(spans.median() or 0)  # type: ignore[arg-type]
-    if steps.height > 2 and median and high > 1.2 * median:
-        worst = steps.sort("span_ns").tail(1).row(0, named=True)
-        share = format_share(high - median, median)
-        more = int(high - median)
+    said = [Finding(text, about="step")]
+    # Ranks have different work: one that takes longer than others is the breakdown's and the skew's to explain.
+    median = pl.col("span_ns").median().over("rank")
+    worst = steps.with_columns(median=median, more=pl.col("span_ns") - median).sort("more").row(-1, named=True)
+    if numbers > 2 and worst["median"] and worst["more"] > 0.2 * worst["median"]:
+        share = format_share(worst["more"], worst["median"])
         said.append(
             Finding(
-                f"iteration {worst['iteration']} of rank {worst['rank']} takes {share} longer than the median",
-                more // numbers,
+                f"iteration {worst['iteration']} of rank {worst['rank']} takes {share} longer than its median one",
+                int(worst["more"]) // numbers,
             )
         )
     return tuple(said)

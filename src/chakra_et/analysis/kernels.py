@@ -139,7 +139,7 @@ def _findings(rows: pl.DataFrame, kinds: pl.DataFrame, job: Job) -> tuple[Findin
                     f"{short} takes {format_share(share, 1)} of the {whose} time, {format_ns(each)} of a rank's "
                     f"{job.stretch} in {calls}"
                 )
-                said.append(Finding(text, each))
+                said.append(Finding(text, each, f"{'kernel' if has_device else 'op'} {name}"))
     unknown = float(kinds.filter(pl.col("kind") == "other")["share"].sum())
     if unknown >= 0.05 and has_device:
         share = format_share(unknown, 1)

@@ -85,30 +85,29 @@ def _host_bound(table: pl.DataFrame, tables: Mapping[str, pl.DataFrame], steps: 
     ]
     spans = int(table["host_bound_spans"].sum() or 0)
     text = (
-        f"the device waits for the host in {format_share(late, span)} of a step, {format_number_of(spans // steps, 'time')}, "
-        f"{format_ns(late // steps)} in all; the host is then mostly {', '.join(parts)}"
+        f"the device waits for the host in {format_share(late, span)} of a step, "
+        f"{format_number_of(spans // steps, 'time')}, {format_ns(late // steps)} in all; the host is then mostly "
+        f"{', '.join(parts)}"
     )
-    # The breakdown puts a price on it.
-    return [Finding(text)]
+    return [Finding(text, late // steps, "idle_host_bound_ns")]
 
 
 def _capture(capture: pl.DataFrame, counts: Mapping[int, Mapping[str, Any]], span: int) -> list[Finding]:
     """Say what graphs could gain on the rank where that is most."""
     most = capture.group_by("rank").agg(
-        pl.col("ceiling_idle_ns", "ceiling_call_ns").sum(), pl.col("launches", "first", "last").first(), pl.len()
+        pl.col("ceiling_idle_ns", "ceiling_call_ns").sum(), pl.col("launches").max(), pl.len()
     ).sort("ceiling_idle_ns", "rank", descending=[True, False]).head(1)  # fmt: skip
     said = []
     for row in most.iter_rows(named=True):
         if row["ceiling_idle_ns"] < _NOTABLE * span:
             continue
         where = "each iteration repeats" if counts[row["rank"]]["windows"] > 1 else "no wait of the host interrupts"
-        more = f" (and {row['len'] - 1} more)" if row["len"] > 1 else ""
+        more = f" and {format_number_of(row['len'] - 1, 'shorter one')}" if row["len"] > 1 else ""
         which = f" on rank {row['rank']}" if len(counts) > 1 else ""
         text = (
-            f"{where} a run of {row['launches']:,} launches, "
-            f"from {_named(row['first'])} to {_named(row['last'])}{which}{more}: "
-            f"captured in a graph, it would save at most {format_ns(row['ceiling_idle_ns'])} of a step's idleness and "
-            f"{format_ns(row['ceiling_call_ns'])} of the host's calls"
+            f"{where} a run of {row['launches']:,} launches{more}{which}: captured in a graph, this would save at "
+            f"most {format_ns(row['ceiling_idle_ns'])} of a step's idleness and {format_ns(row['ceiling_call_ns'])} of "
+            "the host's calls"
         )
         said.append(Finding(text, row["ceiling_idle_ns"]))
     return said

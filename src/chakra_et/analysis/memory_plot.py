@@ -83,7 +83,12 @@ def _lines(part: pl.DataFrame, label: str, axes: _Axes, color: str, *, alone: bo
     time, in_use = part["time_ns"].to_numpy(), part["in_use_bytes"].to_numpy()
     top = int(np.argmax(in_use))
     peak = _line(f"{label}: peak", time[top : top + 1], in_use[top : top + 1], axes, color)
-    peak |= {"mode": "markers", "showlegend": False, "legendgroup": label, "marker": {"color": color, "size": 8, "symbol": "diamond"}}
+    peak |= {
+        "mode": "markers",
+        "showlegend": False,
+        "legendgroup": label,
+        "marker": {"color": color, "size": 8, "symbol": "diamond"},
+    }
     held = part.drop_nulls("reserved_bytes")
     x, y = (time, in_use) if alone else _envelope(time, in_use)
     lines = [_line(label, x, y, axes, color) | {"legendgroup": label}]

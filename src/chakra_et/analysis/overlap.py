@@ -102,4 +102,4 @@ def _findings(table: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
     share = format_share(hidden, total)
     text = f"compute hides {share} of the communication; {format_ns(each)} of a rank's {job.stretch} stay exposed"
     # The breakdown puts a price on it.
-    return (Finding(text),)
+    return (Finding(text, about="exposed_communication_ns"),)

@@ -24,10 +24,12 @@ class Finding:
     Attributes:
         text: A sentence with its numbers.
         cost_ns: What it costs a step at most, ns: a ceiling, for ranking; 0 where it has no price.
+        about: What it is about, where several analyses say something of the same: one of them is enough.
     """
 
     text: str
     cost_ns: int = 0
+    about: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data."""

@@ -19,6 +19,8 @@ _HEADINGS = {"exposed_communication_ns": "exposed comm.", "pg_name": "group", "c
              "idle_launch_latency_ns": "launch latency", "idle_host_bound_ns": "host bound",
              "idle_other_stream_ns": "other stream", "idle_communication_ns": "idle: comm.",
              "idle_unexplained_ns": "unex- plained", "flop_per_s": "FLOP/s",
+             "call_ns": "in calls", "call_mean_ns": "mean call", "latency_p50_ns": "latency p50",
+             "short_share": "short kernels", "queue_empty_share": "queue empty",
              "bytes_per_s": "memory bandwidth"}  # fmt: skip
 _RATES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _UNITS = ("_bytes_per_s", "_flop_per_s", "_ns", "_bytes")
@@ -42,8 +44,10 @@ COLUMNS: dict[str, tuple[str, ...]] = {
                 "mean_ns", "p50_ns", "p99_ns"),
     "ops": ("rank", "iteration", "op", "shapes", "module", "kind", "count", "total_ns", "share", "mean_ns",
             "flop_per_s", "bytes_per_s", "bound", "peak_share"),
-    "launches": ("rank", "iteration", "stream", "calls", "activities", "call_ns"),
-    "memory": ("rank", "device", "source", "peak_bytes", "peak_ns", "peak_iteration", "peak_phase", "peak_op",
+    "launches": ("rank", "iteration", "device", "stream", "call", "calls", "call_ns", "host_bound_ns", "queue_mean",
+                 "queue_empty_share", "latency_p50_ns", "short_share", "call_mean_ns", "blocked_ns", "graph_launches",
+                 "graph_share"),
+    "memory": ("rank", "device", "source", "peak_bytes", "peak_iteration", "peak_phase", "peak_op",
                "unused_at_peak_bytes", "growth_bytes", "copies", "copied_bytes", "copy_ns", "htod_bytes", "dtoh_bytes"),
     "phases": ("rank", "iteration", "phase", "span_ns", "device_ns", "exclusive_ns", "host_ns", "activities",
                "tokens", "tokens_per_s"),
@@ -88,7 +92,7 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, str):
         return value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "..."
     if name in _NUMBERS:
-        return str(value)
+        return "host" if name == "device" and value < 0 else str(value)
     if name.endswith("_ns"):
         return _time(value)
     if name == "mfu" or name.endswith("share"):

@@ -102,7 +102,7 @@ def test_a_step_that_stands_out():
     assert [(finding.text, finding.cost_ns) for finding in found] == [
         ("a step takes 13 ns on average over 4 iterations (10 ns to 25 ns)", 0),
         # 15 ns, once in 4 steps
-        ("iteration 3 of rank 0 takes 150.0 % longer than the median", 3),
+        ("iteration 3 of rank 0 takes 150.0 % longer than its median one", 3),
     ]
 
 
