@@ -24,6 +24,8 @@ __all__ = ["export_report", "make_report"]
 _FINDINGS = 12
 _ROWS = 25
 _MOST_PIXELS = 900
+# Of the critical path: contributors that could gain less aren't listed.
+_LEAST_SHARE = 0.0005
 # Letters of a label, and pixels of a letter.
 _LONGEST_LABEL = 36
 _LETTER = 7
@@ -254,11 +256,14 @@ def _sizes(results: Mapping[str, Result]) -> list[Figure]:
 
 def _table(heading: str, result: Result) -> Table | None:
     columns = SCREEN if result.name == "breakdown" and result.table.height > _ROWS else COLUMNS[result.name]
-    shown = result.table.select(shown_columns(result.table, columns))
+    table = result.table
+    if "gain_share" in table.columns:
+        table = table.filter(pl.max_horizontal("path_share", "gain_share") >= _LEAST_SHARE)
+    shown = table.select(shown_columns(table, columns))
     if not shown.height or not shown.width:
         return None
     headings, rows = cells(shown.head(_ROWS))
-    more = f" (the first {_ROWS} of {result.table.height:,} rows)" if result.table.height > _ROWS else ""
+    more = f" (the first {_ROWS} of {table.height:,} rows)" if table.height > _ROWS else ""
     return Table(heading + more, headings, rows, word_places(shown))
 
 
@@ -293,8 +298,10 @@ def _said(ranks: Sequence[Mapping[str, Any]], key: str, word: str) -> list[str]:
     for rank in ranks:
         for text in rank.get(key, ()):
             who.setdefault(str(text), []).append(rank["rank"])
-    named = "all ranks" if len(ranks) > 1 else f"rank {ranks[0]['rank']}"
-    return [
-        f"{word} ({named if len(found) == len(ranks) else 'ranks ' + ', '.join(map(str, found))}): {text}"
-        for text, found in who.items()
-    ]
+    return [f"{word} ({_named(found, len(ranks))}): {text}" for text, found in who.items()]
+
+
+def _named(found: Sequence[int], ranks: int) -> str:
+    if len(found) == 1:
+        return f"rank {found[0]}"
+    return "all ranks" if len(found) == ranks else f"ranks {', '.join(map(str, found))}"
