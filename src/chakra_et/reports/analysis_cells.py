@@ -91,10 +91,9 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, str):
-        if name == "shapes":
-            # Scalars, and what isn't given, come last.
-            value = re.sub(r"(,\[\])+\]$", "]", value)
-        return value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "..."
+        # Scalars, and what isn't given, come last.
+        text = re.sub(r"(,\[\])+\]$", "]", value) if name == "shapes" else str(value)
+        return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
     if name in _NUMBERS:
         return "host" if name == "device" and value < 0 else str(value)
     if name.endswith("_ns"):
