@@ -62,6 +62,9 @@ _HOST_WORDS = {
 # As HolisticTraceAnalysis has it by default.
 _SHORT_NS = 30_000
 
+# What the critical path says something of, too.
+_SAME = {"idle_unexplained_ns": "class unexplained", "idle_launch_latency_ns": "class launch_latency"}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Breakdown(Result):
@@ -224,7 +227,7 @@ def _findings(table: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
                     f"{text}: {format_share(time, span)} of the time, {format_ns(each)} of a rank's {job.stretch} at "
                     "most",
                     each,
-                    name,
+                    _SAME.get(name, name),
                 )
             )
     return tuple(sorted(said, key=lambda finding: -finding.cost_ns))

@@ -51,7 +51,7 @@ def say_notes(counts: Mapping[int, Mapping[str, Any]]) -> list[str]:
 
 
 def find_words(
-    table: pl.DataFrame, tables: Mapping[str, pl.DataFrame], counts: Mapping[int, Mapping[str, Any]]
+    table: pl.DataFrame, tables: Mapping[str, pl.DataFrame], counts: Mapping[int, Mapping[str, Any]], stretch: str
 ) -> tuple[Finding, ...]:
     """Say what launching costs, and what could be done about it.
 
@@ -59,22 +59,26 @@ def find_words(
         table: The rows.
         tables: The further tables.
         counts: Numbers of each rank.
+        stretch: What a stretch of time is called: step or profile.
     """
     steps = sum(count["windows"] for count in counts.values() if count["device"])
     span = int(table["span_ns"].sum()) if "stream" not in table.columns else 0
     if not steps or not span or any(key in table.columns for key in ("device", "stream", "call")):
         return ()
+    whole = "a step" if stretch == "step" else f"the {stretch}"
     said = [
-        *_host_bound(table, tables, steps, span),
-        *_capture(tables["capture"], counts, span // steps),
-        *_short(table, steps),
-        *_full(table, steps, span),
-        *_graphs(table, steps),
+        *_host_bound(table, tables, steps, span, whole),
+        *_capture(tables["capture"], counts, span // steps, whole),
+        *_short(table, steps, whole),
+        *_full(table, steps, span, whole),
+        *_graphs(table, steps, whole),
     ]
     return tuple(sorted(said, key=lambda finding: -finding.cost_ns))
 
 
-def _host_bound(table: pl.DataFrame, tables: Mapping[str, pl.DataFrame], steps: int, span: int) -> list[Finding]:
+def _host_bound(
+    table: pl.DataFrame, tables: Mapping[str, pl.DataFrame], steps: int, span: int, whole: str
+) -> list[Finding]:
     late = int(table["host_bound_ns"].sum() or 0)
     if late < _NOTABLE * span:
         return []
@@ -85,14 +89,14 @@ def _host_bound(table: pl.DataFrame, tables: Mapping[str, pl.DataFrame], steps: 
     ]
     spans = int(table["host_bound_spans"].sum() or 0)
     text = (
-        f"the device waits for the host in {format_share(late, span)} of a step, "
+        f"the device waits for the host in {format_share(late, span)} of {whole}, "
         f"{format_number_of(spans // steps, 'time')}, {format_ns(late // steps)} in all; the host is then mostly "
         f"{', '.join(parts)}"
     )
     return [Finding(text, late // steps, "idle_host_bound_ns")]
 
 
-def _capture(capture: pl.DataFrame, counts: Mapping[int, Mapping[str, Any]], span: int) -> list[Finding]:
+def _capture(capture: pl.DataFrame, counts: Mapping[int, Mapping[str, Any]], span: int, whole: str) -> list[Finding]:
     """Say what graphs could gain on the rank where that is most."""
     most = capture.group_by("rank").agg(
         pl.col("ceiling_idle_ns", "ceiling_call_ns").sum(), pl.col("launches").max(), pl.len()
@@ -106,47 +110,48 @@ def _capture(capture: pl.DataFrame, counts: Mapping[int, Mapping[str, Any]], spa
         which = f" on rank {row['rank']}" if len(counts) > 1 else ""
         text = (
             f"{where} a run of {row['launches']:,} launches{more}{which}: captured in a graph, this would save at "
-            f"most {format_ns(row['ceiling_idle_ns'])} of a step's idleness and {format_ns(row['ceiling_call_ns'])} of "
-            "the host's calls"
+            f"most {format_ns(row['ceiling_idle_ns'])} of {whole}'s idleness and {format_ns(row['ceiling_call_ns'])} "
+            "of the host's calls"
         )
         said.append(Finding(text, row["ceiling_idle_ns"]))
     return said
 
 
-def _short(table: pl.DataFrame, steps: int) -> list[Finding]:
+def _short(table: pl.DataFrame, steps: int, whole: str) -> list[Finding]:
     kernels, short, time, call, late = (
         int(table[name].sum() or 0)
         for name in ("kernels", "short_kernels", "short_time_ns", "short_call_ns", "host_bound_ns")
     )
-    if short < _MANY * kernels or not short:
+    # Where the device doesn't wait for the host, launches cost it nothing.
+    cost = min(call - time, late) // steps
+    if short < _MANY * kernels or not short or cost <= 0:
         return []
     text = (
-        f"{format_share(short, kernels)} of the kernels ({short // steps:,} a step) take less time than their launch "
-        f"calls: {format_ns(time // steps)} of work for {format_ns(call // steps)} of calls"
+        f"{format_share(short, kernels)} of the kernels ({short // steps:,} in {whole}) take less time than their "
+        f"launch calls: {format_ns(time // steps)} of work for {format_ns(call // steps)} of calls"
     )
-    # Where the device doesn't wait for the host, launches cost it nothing.
-    return [Finding(text, min(call - time, late) // steps)]
+    return [Finding(text, cost)]
 
 
-def _full(table: pl.DataFrame, steps: int, span: int) -> list[Finding]:
+def _full(table: pl.DataFrame, steps: int, span: int, whole: str) -> list[Finding]:
     blocked, calls = (int(table[name].sum() or 0) for name in ("blocked_ns", "blocked_calls"))
     if blocked < _NOTABLE * span:
         return []
     return [
         Finding(
-            f"the host waits {format_ns(blocked // steps)} a step for room in the launch queue, in {calls // steps:,} "
-            "calls: it runs ahead of the device, and costs it nothing"
+            f"the host waits {format_ns(blocked // steps)} of {whole} for room in the launch queue, in "
+            f"{calls // steps:,} calls: it runs ahead of the device, and costs it nothing"
         )
     ]
 
 
-def _graphs(table: pl.DataFrame, steps: int) -> list[Finding]:
+def _graphs(table: pl.DataFrame, steps: int, whole: str) -> list[Finding]:
     launched, held, activities = (
         int(table[name].sum() or 0) for name in ("graph_launches", "graph_activities", "activities")
     )
     if not launched:
         return []
-    each = f"{launched / steps:.3g} graph launches a step start" if launched != 1 else "1 graph launch starts"
+    each = f"{launched / steps:.3g} graph launches in {whole} start" if launched != 1 else "1 graph launch starts"
     return [Finding(f"{each} {format_share(held, activities)} of the activities, {held / launched:.4g} each")]
 
 

@@ -225,4 +225,5 @@ def combine(parts: Mapping[int, Part], job: Job) -> Launches:
     parameters = job.options.as_dict() | {"by": list(keys)}
     counts = {rank: parts[rank].counts for rank in job.ranks}
     notes = (*job.notes, *say_notes(counts))
-    return Launches("launches", parameters, table, job.coverage, notes, find_words(table, tables, counts), **tables)
+    words = find_words(table, tables, counts, job.stretch)
+    return Launches("launches", parameters, table, job.coverage, notes, words, **tables)

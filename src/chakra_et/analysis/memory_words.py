@@ -16,7 +16,7 @@ __all__ = ["find_words", "say_notes"]
 
 _SHOWN = 8
 # Shares below these aren't worth a line.
-_UNUSED_SHARE, _SPREAD_SHARE = 0.1, 0.1
+_UNUSED_SHARE, _SPREAD_SHARE, _MAKER_SHARE = 0.1, 0.1, 0.05
 _STEADY = 3
 _WORTHWHILE = 1000
 _LONGEST_NAME = 60
@@ -118,7 +118,8 @@ def _peak(table: pl.DataFrame, at_peak: pl.DataFrame) -> Iterator[Finding]:
     makers = seen.drop_nulls("op").group_by("op").agg(pl.col("size_bytes").sum(), pl.col("blocks").sum())
     if makers.height:
         name, size, blocks = makers.sort("size_bytes", "op", descending=[True, False]).row(0)
-        text += f"; of the largest blocks, {format_bytes(size)} in {blocks} are from {_short(name)}"
+        if size >= _MAKER_SHARE * top["peak_bytes"]:
+            text += f"; of the largest blocks, {format_bytes(size)} in {blocks} are from {_short(name)}"
     yield Finding(text)
 
 

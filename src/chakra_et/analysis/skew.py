@@ -45,7 +45,7 @@ class Skew(Result):
     * ``behind_mean_ns``, ``behind_max_ns``: how long after the first it arrives; ``waited_ns``: how long it waits for
       the last, added up.
     * ``cost_ns``: what its lateness costs the others: the time between the last but one and it, where it is the last,
-      added up. A ceiling for what its punctuality would gain.
+      a union of all such stretches (messages may wait for it at once). A ceiling for what its punctuality would gain.
     * ``late_compute_ns``, ``late_host_ns``, ``late_before_ns``: where it is the last, by how much it is later than
       the others' mean arrival, and why, compared with their means since their communications before: it computed for
       longer (slow compute), did something else or nothing for longer (late host), or left its communication before
@@ -170,6 +170,14 @@ def _arrivals(table: pl.DataFrame, offsets: Mapping[int, int]) -> pl.DataFrame:
     ).with_columns(cost_ns=pl.when("last").then("gap").otherwise(0))
 
 
+def _waited_for() -> pl.Expr:
+    """Return for how long others wait for the last ranks of a group's meetings alone, as a union."""
+    end = pl.col("arrival").filter("last")
+    begin = end - pl.col("cost_ns").filter("last")
+    ends = end.sort_by(begin)
+    return (ends - pl.max_horizontal(begin.sort_by(begin), ends.cum_max().shift())).clip(0).sum()
+
+
 def _beyond_others(name: str) -> pl.Expr:
     """Return a value minus the mean of the meeting's others, ns."""
     value = pl.col(name)
@@ -206,7 +214,7 @@ def _rows(arrivals: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
         behind_mean_ns=pl.col("behind_ns").mean(),
         behind_max_ns=pl.col("behind_ns").max(),
         waited_ns=pl.col("waited_ns").sum(),
-        cost_ns=pl.col("cost_ns").sum(),
+        cost_ns=_waited_for(),
         late_ns=pl.col("late_ns").filter("last").sum(),
         **{name: pl.col(name).filter("last").sum() for name in _CAUSES},
     )
@@ -248,7 +256,7 @@ def _findings(arrivals: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
         .agg(
             pl.len().alias("count"),
             pl.col("last").sum().alias("last_count"),
-            pl.col("cost_ns").sum(),
+            cost_ns=_waited_for(),
             late=pl.col("late_ns").filter("last").sum(),
             **{name: pl.col(name).filter("last").sum() for name in _CAUSES},
         )
