@@ -222,14 +222,15 @@ def test_whatifs_of_the_sample_are_the_simulators(converted):
 def test_random_jobs_are_rebuilt_and_follow_the_simulator(drawn):
     recorded = simulate(drawn, system(size=2), resources="streams").traces
     result = critical_path(recorded)
-    # Without times, nothing is recorded, and nothing takes time.
-    assert result.start_error_ns in (0, None)
+    # Without times, nothing is recorded, and nothing takes time. Of a message that takes a ns or none, times can't tell
+    # whether its sender waited for it.
+    assert (result.start_error_ns or 0) <= 1
     assert result.table.filter(kind="class")["path_ns"].sum() == result.finish_ns
     assert (result.table["gain_ns"] >= 0).all()
     assert (result.table["gain_ns"] <= result.table["total_ns"]).all()
     ends = [simulate(recorded, comm="measured", resources="streams", **change).finish_ns
             for change in ({}, {"comm_scale": 0}, {"compute_scale": 0})]  # fmt: skip
-    assert without(recorded)[:3] == ends
+    assert without(recorded)[:3] == pytest.approx(ends, abs=1)
 
 
 def test_grids_of_parallelism_are_rebuilt():
