@@ -5,7 +5,7 @@ Shape letters: A activities, R ranks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,12 @@ class Timeline(Result):
     Columns of `table`, a row an activity, by rank, lane and start: ``rank``, ``iteration``, ``device``, ``stream``
     (thread, on a rank without a device), ``begin_ns`` and ``end_ns`` (since the first rank's begin of the iteration,
     clocks aligned as in the skew analysis), ``category``, ``kind``, ``name``.
+
+    Attributes:
+        host_ranks: Ranks without a device.
     """
+
+    host_ranks: tuple[int, ...]
 
     def plot(self) -> Plot:
         """Return a bar an activity, a line a rank and stream; if there are too many, short ones become one bar."""
@@ -51,7 +56,7 @@ class Timeline(Result):
             _bars(bars.filter(pl.col("category") == category), str(category), size, unit, max(end / _PLACES, 1.0))
             for category in bars["category"].unique(maintain_order=True)
         ]
-        places, names = _labels(lanes)
+        places, names = _labels(lanes, self.host_ranks)
         hint = f"; neighbors closer than {format_ns(merged_ns)} are one bar" if merged_ns else ""
         shape = layout(x=f"time, {unit}{hint}", dragmode="zoom", hovermode="closest")
         shape["yaxis"] |= {
@@ -125,7 +130,8 @@ def combine(parts: Mapping[int, Part], job: Job) -> Timeline:
     notes = [*job.notes]
     if not begins:
         notes.append("nothing that takes time")
-    return Timeline("timeline", job.options.as_dict(), pl.concat(moved), job.coverage, tuple(notes), ())
+    hosts = tuple(rank for rank in job.ranks if not job.facts[rank].has_device)
+    return Timeline("timeline", job.options.as_dict(), pl.concat(moved), job.coverage, tuple(notes), (), hosts)
 
 
 def _merged(table: pl.DataFrame) -> tuple[pl.DataFrame, int]:
@@ -154,7 +160,7 @@ def _merged(table: pl.DataFrame) -> tuple[pl.DataFrame, int]:
     return bars, gap_ns
 
 
-def _labels(lanes: pl.DataFrame) -> tuple[list[int], list[str]]:
+def _labels(lanes: pl.DataFrame, host_ranks: Sequence[int]) -> tuple[list[int], list[str]]:
     """Return which lanes have labels, and the labels: each lane, or each rank, or some ranks if there are too many."""
     several = lanes["rank"].n_unique() < lanes.height
     devices = lanes.select(pl.struct("rank", "device").n_unique()).item() > lanes["rank"].n_unique()
@@ -163,7 +169,7 @@ def _labels(lanes: pl.DataFrame) -> tuple[list[int], list[str]]:
         for rank, device, stream in lanes.select("rank", "device", "stream").iter_rows():
             words = [f"rank {rank}"] if rank != before else []
             words += [f"device {device}"] if device and devices else []
-            words += [f"stream {stream}"] if several else []
+            words += [f"{'thread' if rank in host_ranks else 'stream'} {stream}"] if several else []
             names.append(", ".join(words))
             before = rank
         return list(range(lanes.height)), names

@@ -26,6 +26,10 @@ _ROWS = 25
 _MOST_PIXELS = 900
 # Of the critical path: contributors that could gain less aren't listed.
 _LEAST_SHARE = 0.0005
+# Types of communications: not the color of compute.
+_SIZE_COLORS = ("#D55E00", "#56B4E9", "#CC79A7", "#8C6D31", "#E69F00", "#7A4EAB", "#999999")
+# So many can be counted one by one.
+_FEW = 5
 # Letters of a label, and pixels of a letter.
 _LONGEST_LABEL = 36
 _LETTER = 7
@@ -232,7 +236,7 @@ def _sizes(results: Mapping[str, Result]) -> list[Figure]:
     sizes = getattr(results.get("comms"), "sizes", None)
     if sizes is None or not sizes.drop_nulls("size_class_bytes").height:
         return []
-    from chakra_et.analysis.charts import KIND_COLORS, layout
+    from chakra_et.analysis.charts import layout
     from chakra_et.units import format_bytes
 
     known = sizes.drop_nulls("size_class_bytes").sort("size_class_bytes")
@@ -243,11 +247,13 @@ def _sizes(results: Mapping[str, Result]) -> list[Figure]:
         data.append(
             {
                 "type": "bar", "name": kind, "x": [format_bytes(size) for size in own["size_class_bytes"]],
-                "y": own["count"].to_list(), "marker": {"color": KIND_COLORS[place % len(KIND_COLORS)]},
+                "y": own["count"].to_list(), "marker": {"color": _SIZE_COLORS[place % len(_SIZE_COLORS)]},
                 "hovertemplate": f"{kind}, from %{{x}} on: %{{y}}<extra></extra>",
             }
         )  # fmt: skip
     shape = layout(x="size (from this power of two on)", y="communications", barmode="stack", bargap=0.1)
+    if known["count"].max() <= _FEW:
+        shape["yaxis"] |= {"dtick": 1}
     shape["xaxis"] |= {"type": "category", "categoryorder": "array", "categoryarray": order}
     remark = "How many communications there are of each size (of the whole vector), each once."
     plot = {"data": data, "layout": shape}
