@@ -14,11 +14,10 @@ import polars as pl
 from chakra_et.errors import TraceError
 from chakra_et.ir import NodeType, Trace
 from chakra_et.ir.cut import timing_of
-from chakra_et.ir.graph import positions
 from chakra_et.specs import KernelClasses
 from chakra_et.specs.kernels import OTHER
 
-__all__ = ["CATEGORIES", "find_activities", "has_device", "launches_of", "parent_rows", "recorded_starts"]
+__all__ = ["CATEGORIES", "find_activities", "has_device", "launches_of", "real_nodes", "recorded_starts"]
 
 Int = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
@@ -175,13 +174,3 @@ def _follow_segments(trace: Trace, parent: Int, end: Int) -> None:
     later = np.flatnonzero(trace.integers("segment", 0) > 0)
     later = later[parent[later] >= 0]
     np.maximum.at(end, parent[later], end[later])
-
-
-def parent_rows(trace: Trace) -> Int:
-    """Return the position of each node's parent in the call stack, int64 [N]; -1 for none."""
-    if "parent" not in trace.nodes.columns:
-        return np.full(len(trace), -1, np.int64)
-    parent = trace.integers("parent")
-    known = parent >= 0
-    found = positions(trace.nodes["id"].to_numpy(), np.maximum(parent, 0).astype(np.uint64))
-    return np.where(known, found, -1)

@@ -11,13 +11,14 @@ import polars as pl
 
 from chakra_et.analysis.op_work import nearest_modelled
 from chakra_et.ir import NodeType, Trace
+from chakra_et.ir.arrays import without_negatives
+from chakra_et.ir.call_stack import nearest
 
 __all__ = ["calls_of"]
 
 Int = npt.NDArray[np.int64]
 # Annotations that name no part of the model: steps, communications, what profilers and serving engines mark.
 _NO_MODULE = r"^(ProfilerStep#|nccl:|gloo:|execute_|\[memory\]|Optimizer\.|enumerate\(DataLoader\))"
-_DEEPEST = 64
 _WORK = ("flop_count", "read_bytes", "write_bytes", "work_dtype", "work_model", "work_is_exact")
 
 
@@ -38,10 +39,10 @@ def calls_of(trace: Trace, rows: Int, operators: Int, parent: Int) -> pl.DataFra
         ``work_is_exact``; null where it isn't known.
     """
     nodes = trace.nodes
-    own = _positions(operators)
-    work = nearest_modelled(nodes, pl.Series(rows), itself=bool((operators == rows).any()))
+    own = without_negatives(operators)
+    work = nearest_modelled(nodes, rows, parent, itself=bool((operators == rows).any()))
     modelled = work["op_row"].fill_null(-1).to_numpy()
-    call = _positions(np.where(modelled >= 0, modelled, operators))
+    call = without_negatives(np.where(modelled >= 0, modelled, operators))
     inputs = trace.column("inputs").gather(call).struct
     return pl.DataFrame(
         {
@@ -57,23 +58,13 @@ def calls_of(trace: Trace, rows: Int, operators: Int, parent: Int) -> pl.DataFra
 
 def _modules(trace: Trace, operators: Int, parent: Int) -> pl.Series:
     """Return the module path of each operator, else the innermost annotation around it, [A]."""
-    paths: pl.Series = trace.column("module").gather(_positions(operators))
+    paths: pl.Series = trace.column("module").gather(without_negatives(operators))
     if not paths.null_count():
         return paths
     names = trace.nodes["name"]
     notes = trace.nodes["type"].fill_null(0).to_numpy() == NodeType.METADATA_NODE
     marks = np.flatnonzero(notes)
     notes[marks] = ~names.gather(marks).str.contains(_NO_MODULE).fill_null(True).to_numpy()
-    above = operators.copy()
-    for _ in range(_DEEPEST):
-        open_ = (above >= 0) & ~notes[above]
-        if not open_.any():
-            break
-        above[open_] = parent[above[open_]]
-    above[(above >= 0) & ~notes[above]] = -1
-    found: pl.Series = paths.zip_with(paths.is_not_null(), names.gather(_positions(above)))
+    above = np.append(nearest(parent, notes), -1)[operators]
+    found: pl.Series = paths.zip_with(paths.is_not_null(), names.gather(without_negatives(above)))
     return found
-
-
-def _positions(rows: Int) -> pl.Series:
-    return pl.Series(rows).set(pl.Series(rows < 0), None)

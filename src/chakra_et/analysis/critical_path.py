@@ -23,6 +23,7 @@ from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
 from chakra_et.analysis.skeleton import Skeleton, make_skeleton
 from chakra_et.analysis.view import RankView
+from chakra_et.ir.arrays import without_negatives
 from chakra_et.ir.process_group import groups_of
 from chakra_et.units import format_ns, format_number_of, format_share
 
@@ -210,8 +211,7 @@ def _path(joint: Joint, parts: Sequence[Skeleton], labels: Sequence[list[str]]) 
 
 def _words(known: Sequence[str], codes: npt.NDArray[np.integer]) -> pl.Series:
     """Return the words that codes stand for; null for negative codes."""
-    places = pl.Series(codes.astype(np.int64))
-    return pl.Series(known, dtype=pl.String).gather(places.set(places < 0, None))
+    return pl.Series(known, dtype=pl.String).gather(without_negatives(codes.astype(np.int64)))
 
 
 def _runs(path: pl.DataFrame) -> pl.DataFrame:

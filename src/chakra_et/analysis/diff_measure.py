@@ -13,6 +13,7 @@ import polars as pl
 
 from chakra_et.analysis.activities import real_nodes
 from chakra_et.analysis.view import RankView
+from chakra_et.ir.arrays import without_negatives
 
 __all__ = ["CALL", "ITEM", "Part", "measure"]
 
@@ -129,7 +130,7 @@ def _lanes(view: RankView) -> pl.Series:
     """Return the thread that launched each activity, [A]; its stream, below 0, where that isn't known."""
     threads, operator = view.trace.column("tid"), view.op_rows
     stream = -1 - view.activities["stream"].cast(pl.Int64)
-    caller = threads.gather(pl.Series(operator).set(pl.Series(operator < 0), None)).cast(pl.Int64)
+    caller = threads.gather(without_negatives(operator)).cast(pl.Int64)
     called = view.launches["call_tid"].cast(pl.Int64)
     return pl.select(pl.coalesce(called, caller, stream).alias("lane")).to_series()
 

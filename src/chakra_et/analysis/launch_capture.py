@@ -12,7 +12,7 @@ import polars as pl
 from chakra_et.analysis.launch_calls import device_work, launches_graph
 from chakra_et.analysis.view import RankView
 from chakra_et.ir import NodeType
-from chakra_et.ir.arrays import sorted_unique
+from chakra_et.ir.arrays import sorted_unique, without_negatives
 
 __all__ = ["CAPTURE", "GRAPHS", "find_capture", "find_graphs"]
 
@@ -72,7 +72,7 @@ def _empty_graphs(view: RankView, calls: pl.DataFrame) -> pl.DataFrame:
         window[(start >= one.begin_ns) & (start < one.end_ns)] = place
     return pl.DataFrame(
         {
-            "window": pl.Series(window, dtype=pl.Int64).set(pl.Series(window < 0), None),
+            "window": without_negatives(window),
             "call": calls["call"],
             "call_start_ns": start,
             "call_ns": view.duration_ns[rows],

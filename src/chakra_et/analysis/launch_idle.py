@@ -13,6 +13,8 @@ import polars as pl
 
 from chakra_et._jit.causes import HOST_BOUND
 from chakra_et.analysis.view import RankView
+from chakra_et.ir.arrays import without_negatives
+from chakra_et.ir.call_stack import nearest
 
 __all__ = ["HOST_WORK", "SPANS", "HostBound", "find_host_bound"]
 
@@ -26,8 +28,6 @@ SPANS: dict[str, type[pl.DataType]] = {
 HOST_WORK: dict[str, type[pl.DataType]] = {
     "rank": pl.Int64, "iteration": pl.Int64, "name": pl.String, "spans": pl.Int64, "time_ns": pl.Int64,
 }  # fmt: skip
-# Modules are told by operators; a call's operator is its parent, a segment's the one above.
-_DEEPEST = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,19 +67,14 @@ def find_host_bound(view: RankView, activities: pl.DataFrame) -> HostBound:
     ).with_columns(
         view.iterations.gather(pl.Series(window)),
         idle_ns=pl.col("end_ns") - pl.col("begin_ns"),
-        after=view.nodes["name"].gather(_rows(view.idle.resumed)),
+        after=view.nodes["name"].gather(without_negatives(view.idle.resumed)),
     )
-    spans = spans.hstack(activities.select("device", "stream", "name", "call")[_rows(follower)])
+    spans = spans.hstack(activities.select("device", "stream", "name", "call")[without_negatives(follower)])
     spans = spans.filter(pl.col("host_bound_ns") > 0).join(_most(view, pieces), on="span", how="left")
     named = pieces.join(spans.select("span", "iteration"), on="span").group_by("iteration", "name")
     work = named.agg(spans=pl.col("span").n_unique().cast(pl.Int64), time_ns=pl.col("time_ns").sum())
     work = work.sort("iteration", "time_ns", "name", descending=[False, True, False])
     return HostBound(spans.select("window", "follower", *list(SPANS)[1:]), work.select(list(HOST_WORK)[1:]))
-
-
-def _rows(rows: Int) -> pl.Series:
-    known: pl.Series = pl.Series(rows, dtype=pl.Int64).set(pl.Series(rows < 0), None)
-    return known
 
 
 def _pieces(view: RankView, late: Int) -> pl.DataFrame:
@@ -105,13 +100,8 @@ def _most(view: RankView, pieces: pl.DataFrame) -> pl.DataFrame:
 
 
 def _modules(view: RankView, rows: pl.Series) -> pl.Series:
-    """Return the module path of nodes, or of what is right above them."""
-    if "module" not in view.nodes.columns or not rows.len():
-        return pl.repeat(None, rows.len(), dtype=pl.String, eager=True)
-    at = rows.to_numpy()
-    found: pl.Series = view.nodes["module"].gather(_rows(at))
-    for _ in range(_DEEPEST):
-        at = np.where(at >= 0, view.parent_rows[at], -1)
-        above = view.nodes["module"].gather(_rows(at))
-        found = pl.select(module=pl.coalesce(found, above))["module"]
+    """Return the module path of nodes, or of the nearest above them that have one."""
+    module = view.trace.column("module")
+    above = nearest(view.parent_rows, module.is_not_null().to_numpy())[rows.to_numpy()]
+    found: pl.Series = module.gather(without_negatives(above))
     return found

@@ -32,6 +32,7 @@ from chakra_et.analysis.phase_of import phases_of
 from chakra_et.analysis.result import Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
 from chakra_et.analysis.view import RankView
+from chakra_et.ir.arrays import without_negatives
 
 __all__ = ["Memory", "combine", "measure", "memory"]
 
@@ -225,9 +226,9 @@ def _thinned(view: RankView, usage: Usage) -> pl.DataFrame:
             "rank": pl.Series([view.rank], dtype=pl.Int64).new_from_index(0, len(points)),
             "device": pl.Series([usage.device], dtype=pl.Int64).new_from_index(0, len(points)),
             "time_ns": usage.time[points] if usage.timed else None,
-            "node": view.nodes["id"].gather(pl.Series(usage.row[points]).replace(-1, None)),
+            "node": view.nodes["id"].gather(without_negatives(usage.row[points])),
             "in_use_bytes": usage.in_use[points],
-            "reserved_bytes": pl.Series(usage.reserved[points]).replace(-1, None),
+            "reserved_bytes": without_negatives(usage.reserved[points]),
         },
         schema=_TIMELINE,
     )

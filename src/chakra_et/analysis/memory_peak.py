@@ -17,6 +17,8 @@ from chakra_et.analysis.phase_of import BACKWARD, FORWARD, OPTIMIZER, trains
 from chakra_et.analysis.view import RankView
 from chakra_et.analysis.windows import Window
 from chakra_et.ir import NodeType
+from chakra_et.ir.arrays import without_negatives
+from chakra_et.ir.call_stack import nearest
 
 __all__ = [
     "AT_PEAK",
@@ -137,27 +139,14 @@ def _makers(view: RankView, usage: Usage, rows: Int) -> tuple[Int, Int]:
     if not len(parent):
         return rows, rows
     around = np.where(rows >= 0, parent[rows], -1) if usage.source == "events" else rows
-    label = view.nodes["type"].fill_null(0).to_numpy() == NodeType.METADATA_NODE
-    inner = _climb(parent, around, label)
-    outer = inner.copy()
-    above = inner
+    operator = np.append(nearest(parent, view.nodes["type"].fill_null(0).to_numpy() != NodeType.METADATA_NODE), -1)
+    inner = outer = above = operator[around]
     for _ in range(_DEEPEST):
-        above = _climb(parent, np.where(above >= 0, parent[above], -1), label)
+        above = operator[np.where(above >= 0, parent[above], -1)]
         if not (above >= 0).any():
             break
         outer = np.where(above >= 0, above, outer)
     return np.where(inner >= 0, inner, around), outer
-
-
-def _climb(parent: Int, rows: Int, label: npt.NDArray[np.bool_]) -> Int:
-    """Return the nearest of each row and its parents that is no annotation, -1 for none."""
-    found: Int = rows.copy()
-    for _ in range(_DEEPEST):
-        up = (found >= 0) & label[found]
-        if not up.any():
-            break
-        found[up] = parent[found[up]]
-    return found
 
 
 def blocks_at(view: RankView, usage: Usage, peak: Peak) -> pl.DataFrame:
@@ -208,7 +197,7 @@ def _largest(view: RankView, usage: Usage, blocks: pl.DataFrame) -> pl.DataFrame
 
 
 def _named(column: pl.Series, rows: Int) -> pl.Series:
-    taken: pl.Series = column.gather(pl.Series([None if row < 0 else row for row in rows.tolist()], dtype=pl.Int64))
+    taken: pl.Series = column.gather(without_negatives(rows))
     return taken
 
 

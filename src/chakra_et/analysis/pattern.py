@@ -1,4 +1,4 @@
-"""Iterations of a trace without markers, from what repeats; and layers inside one iteration, likewise.
+"""Iterations of a trace without markers, from what repeats.
 
 Names become codes. Candidates for the period come from the autocorrelation of random signs of the codes (by FFT, so in
 N log N), and from names that are rare and evenly spaced. Each candidate is then verified exactly: the sequence is
@@ -63,23 +63,6 @@ class Period:
     def count(self) -> int:
         """Number of complete repeats."""
         return len(self.starts)
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One repeat of a structure inside a step.
-
-    Attributes:
-        stretch: Which stretch of repeats it belongs to (forward and backward are two), from 0 in time order.
-        index: Its place in the stretch, from 0.
-        begin: First position.
-        end: The position after its last.
-    """
-
-    stretch: int
-    index: int
-    begin: int
-    end: int
 
 
 def find_period(names: pl.Series | Int, *, idle_ns: Int | None = None, match: float = _MATCH) -> Period | None:

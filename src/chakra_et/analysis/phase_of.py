@@ -14,6 +14,7 @@ import polars as pl
 
 from chakra_et.analysis.view import RankView
 from chakra_et.ir import NodeType
+from chakra_et.ir.call_stack import nearest
 
 __all__ = [
     "BACKWARD",
@@ -64,18 +65,7 @@ def inherited(own: Int, parent: Int) -> Int:
         own: int64 [N], negative where a node has nothing.
         parent: int64 [N]: position of the parent, -1 for none.
     """
-    count = len(own)
-    if not count:
-        return own
-    # One root more than nodes; pointers double, so a stack of depth D takes log D steps.
-    pointer = np.append(np.where((own >= 0) | (parent < 0), np.where(own >= 0, np.arange(count), count), parent), count)
-    for _ in range(count.bit_length()):
-        following = pointer[pointer]
-        if np.array_equal(following, pointer):
-            break
-        pointer = following
-    # Only a cycle of parents is left without an end.
-    found: Int = np.append(own, -1)[pointer[:-1]]
+    found: Int = np.append(own, -1)[nearest(parent, own >= 0)]
     return found
 
 

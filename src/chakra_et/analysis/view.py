@@ -18,7 +18,6 @@ from chakra_et.analysis.activities import (
     find_activities,
     has_device,
     launches_of,
-    parent_rows,
     recorded_starts,
 )
 from chakra_et.analysis.calls import calls_of
@@ -29,6 +28,7 @@ from chakra_et.analysis.steps import Steps, find_steps
 from chakra_et.analysis.windows import Window
 from chakra_et.errors import InputError
 from chakra_et.ir import CommType, Graph, NodeType, Trace, build_graph
+from chakra_et.ir.call_stack import parent_rows
 from chakra_et.ir.communications import communications
 
 __all__ = ["RankFacts", "RankView"]
@@ -196,9 +196,8 @@ class RankView:
             if self.has_device:
                 found = stretches.tile(self.steps.table, table, self._issued_in_steps)
             else:
-                columns = ("iteration", "label", "begin_ns", "end_ns", "begin_ns", "end_ns")
-                found = tuple(Window(*row) for row in self.steps.table.select(pl.col(columns[:4])).rows())
-                found = tuple(Window(w.iteration, w.label, w.begin_ns, w.end_ns, w.begin_ns, w.end_ns) for w in found)
+                ranges = self.steps.table.select("iteration", "label", "begin_ns", "end_ns").rows()
+                found = tuple(Window(*row, *row[2:]) for row in ranges)
         return found or stretches.whole(table)
 
     @cached_property

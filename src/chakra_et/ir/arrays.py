@@ -12,7 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-__all__ = ["binary_series", "list_series", "list_values", "sorted_unique", "string_bytes", "string_series"]
+__all__ = [
+    "binary_series",
+    "list_series",
+    "list_values",
+    "sorted_unique",
+    "string_bytes",
+    "string_series",
+    "without_negatives",
+]
 
 _ARROW: dict[np.dtype[Any], Any] = {
     np.dtype(np.uint64): na.uint64,
@@ -103,3 +111,14 @@ def sorted_unique(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     fresh = np.ones(len(ordered), np.bool_)
     fresh[1:] = ordered[1:] != ordered[:-1]
     return ordered[fresh]
+
+
+def without_negatives(numbers: npt.NDArray[np.int64]) -> pl.Series:
+    """Return int64 [N] as a series, null where they are negative: positions of what isn't there.
+
+    Example:
+        >>> without_negatives(np.array([3, -1])).to_list()
+        [3, None]
+    """
+    found: pl.Series = pl.Series(numbers, dtype=pl.Int64).set(pl.Series(numbers < 0), None)
+    return found

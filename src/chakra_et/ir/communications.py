@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
 import polars as pl
 
+from chakra_et.ir.call_stack import parent_rows
 from chakra_et.ir.enums import NodeType
-from chakra_et.ir.graph import positions
 from chakra_et.ir.process_group import ProcessGroup, groups_of
 from chakra_et.ir.trace import Trace
 
@@ -75,13 +74,9 @@ def _with_ready(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     own = table["is_cpu_op"].fill_null(False) & (table["type"] != _COLL)
     if not own.any() or "parent" not in trace.nodes.columns:
         return table
-    parent = trace.column("parent").gather(table["row"])
-    known = (parent >= 0).fill_null(False) & own
-    ids = trace.nodes["id"].to_numpy()
-    found = positions(ids, parent.fill_null(0).to_numpy().astype(np.uint64))
-    above = pl.Series("above", np.where(known.to_numpy(), found, -1))
+    above = pl.Series("above", parent_rows(trace)).gather(table["row"])
     call = trace.nodes["start_ns"].gather(above.clip(0))
-    earlier = (above >= 0) & (call < table["start_ns"]).fill_null(False)
+    earlier = own & (above >= 0) & (call < table["start_ns"]).fill_null(False)
     return table.with_columns(
         ready_ns=pl.when(earlier).then(call).otherwise("start_ns"),
         ready_row=pl.when(earlier).then(above).otherwise("row"),

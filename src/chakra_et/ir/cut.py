@@ -22,8 +22,9 @@ from chakra_et._jit.paths import cone as with_causes
 from chakra_et._jit.schedule import schedule
 from chakra_et.errors import TraceError
 from chakra_et.ir.arrays import list_series
+from chakra_et.ir.call_stack import nearest, parent_rows
 from chakra_et.ir.enums import NodeType
-from chakra_et.ir.graph import DEPENDENCY_COLUMNS, Graph, build_graph, edge_list, positions
+from chakra_et.ir.graph import DEPENDENCY_COLUMNS, Graph, build_graph, edge_list
 from chakra_et.ir.trace import Trace
 
 __all__ = ["Timing", "cut", "enclosing", "iterations", "select_iteration", "timing_of"]
@@ -32,7 +33,6 @@ Int = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 _STAND_INS = 16
-_DEEPEST = 1000
 _STEP = re.compile(r"^ProfilerStep#(\d+)$")
 
 
@@ -312,15 +312,8 @@ def _with_kept_references(trace: Trace, keep: Bool) -> pl.DataFrame:
     for name in ("parent", "fw_parent"):
         if name not in trace.nodes.columns:
             continue
-        value = trace.nodes[name]
-        known = value.is_not_null().to_numpy() & (trace.integers(name) >= 0)
-        above = np.where(known, positions(ids, np.maximum(trace.integers(name), 0).astype(np.uint64)), -1)
-        nearest = above.copy()
-        for _ in range(_DEEPEST if name == "parent" else 0):
-            gone = (nearest >= 0) & ~keep[nearest]
-            if not gone.any():
-                break
-            nearest[gone] = above[nearest[gone]]
-        lost = (nearest < 0) | ~keep[nearest]
-        columns.append(pl.Series(name, ids[nearest].astype(np.int64)).set(pl.Series(lost), None))
+        above = parent_rows(trace, name)
+        kept = nearest(above, keep) if name == "parent" else np.where(keep, np.arange(len(keep)), -1)
+        above = np.append(kept, -1)[above]
+        columns.append(pl.Series(name, ids[above].astype(np.int64)).set(pl.Series(above < 0), None))
     return trace.nodes.with_columns(columns)

@@ -6,10 +6,10 @@ from chakra_et.analysis.activities import (
     find_activities,
     has_device,
     launches_of,
-    parent_rows,
     recorded_starts,
 )
 from chakra_et.ir import CommType, NodeType, TraceBuilder
+from chakra_et.ir.call_stack import parent_rows
 from chakra_et.specs import load_kernel_classes
 from tests.unit.analysis.hand_made import Rank
 
@@ -132,14 +132,6 @@ def test_without_correlations_no_call_is_known():
     assert launches(rank.build()) == [(None, None, None, None)]
     rank.kernel("gemm", 6, 7, correlation=3)
     assert launches(rank.build()) == [(None, None, None, None)] * 2
-
-
-def test_parents():
-    rank = Rank()
-    ids = [rank.op("a", 0, 9, id=70), rank.op("b", 1, 5, id=30, parent=70), rank.op("c", 2, 3, id=10, parent=99)]
-    assert ids == [70, 30, 10]
-    assert parent_rows(rank.build()).tolist() == [-1, 0, -1]
-    assert parent_rows(Rank().build()).tolist() == []
 
 
 def test_recorded_starts_stay():

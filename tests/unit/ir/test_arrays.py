@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chakra_et.ir.arrays import binary_series, list_series, list_values, sorted_unique, string_bytes, string_series
+from chakra_et.ir.arrays import (
+    binary_series,
+    list_series,
+    list_values,
+    sorted_unique,
+    string_bytes,
+    string_series,
+    without_negatives,
+)
 
 LISTS = st.lists(st.lists(st.integers(0, 2**63 - 1), max_size=4), max_size=6)
 TEXTS = st.lists(st.text(max_size=5), max_size=6)
@@ -61,3 +69,10 @@ def test_bytes_and_nulls():
 @settings(deadline=None)
 def test_sorted_unique(values):
     assert sorted_unique(np.array(values, np.int64)).tolist() == sorted(set(values))
+
+
+def test_negative_positions_are_nobody():
+    found = without_negatives(np.array([2, -1, 0, -7]))
+    assert found.to_list() == [2, None, 0, None]
+    assert found.dtype == pl.Int64
+    assert without_negatives(np.empty(0, np.int64)).to_list() == []

@@ -13,7 +13,7 @@ from chakra_et.analysis.op_work.arguments import parse_call
 from chakra_et.analysis.op_work.table import formula_of
 from chakra_et.analysis.op_work.work import NoModelError, OpWork
 from chakra_et.ir import NodeType
-from chakra_et.ir.graph import positions
+from chakra_et.ir.arrays import without_negatives
 
 Int = npt.NDArray[np.int64]
 
@@ -30,6 +30,8 @@ _SCHEMA = {
 _NOTHING = (None,) * len(_SCHEMA)
 _TEXTS = ("shapes", "types", "values", "out_shapes", "out_types", "strides")
 _LARGEST = 2**62
+# How many callers are tried.
+_DEEPEST = 12
 
 # A tensor in an execution trace's values: [number, storage, offset, elements, bytes an element, "device"].
 _RECORD = r'\[\d+,\s*\d+,\s*\d+,\s*\d+,\s*\d+,\s*"[^"]*"\]'
@@ -138,7 +140,7 @@ def _nulls(name: str, count: int) -> pl.Series:
     return nothing
 
 
-def nearest_modelled(nodes: pl.DataFrame, rows: pl.Series, *, itself: bool = False, depth: int = 12) -> pl.DataFrame:
+def nearest_modelled(nodes: pl.DataFrame, rows: Int, parent: Int, *, itself: bool = False) -> pl.DataFrame:
     """Find the operator that accounts for each device activity, and its work.
 
     The operator that launched a kernel often has no shapes, or no formula (a wrapper, a node of autograd); what calls
@@ -147,23 +149,21 @@ def nearest_modelled(nodes: pl.DataFrame, rows: pl.Series, *, itself: bool = Fal
 
     Args:
         nodes: A trace's node table.
-        rows: Positions of the activities, int64.
+        rows: int64 [A]: positions of the activities.
+        parent: int64 [N]: position of each node's parent in the call stack, -1 for none.
         itself: True where activities are operators themselves, which are tried first.
-        depth: How many callers to try.
 
     Returns:
         A row an activity, in the same order: `row`, `op_row` (position of the operator, null if none has a model) and
         the columns of `work_of`.
     """
-    activities = rows.cast(pl.Int64).to_numpy()
-    found = np.full(len(activities), -1, np.int64)
+    found = np.full(len(rows), -1, np.int64)
     works: list[pl.DataFrame] = []
-    if "inputs" in nodes.columns and len(activities):
-        parent = _parents(nodes)
-        at = activities if itself else parent[activities]
-        hints = _hints(nodes["name"].gather(activities))
+    if "inputs" in nodes.columns and len(rows):
+        at = rows if itself else parent[rows]
+        hints = _hints(nodes["name"].gather(rows))
         tried = modelled = np.empty(0, np.int64)
-        for _ in range(depth):
+        for _ in range(_DEEPEST):
             if not (at >= 0).any():
                 break
             # Another activity may have asked the same operator before.
@@ -175,18 +175,11 @@ def nearest_modelled(nodes: pl.DataFrame, rows: pl.Series, *, itself: bool = Fal
             settled = np.isin(at, modelled)
             found[settled] = at[settled]
             at = np.where(settled | (at < 0), -1, parent[at])
-    table = pl.DataFrame({"row": activities, "op_row": pl.Series(found).set(pl.Series(found < 0), None)})
+    table = pl.DataFrame(
+        {"row": rows, "op_row": without_negatives(found)}, schema={"row": pl.Int64, "op_row": pl.Int64}
+    )
     known = pl.concat(works) if works else pl.DataFrame(schema={"op_row": pl.Int64, **_SCHEMA})
     return table.join(known, on="op_row", how="left", maintain_order="left")
-
-
-def _parents(nodes: pl.DataFrame) -> Int:
-    """Return the position of each node's caller, int64 [N]; -1 for none."""
-    if "parent" not in nodes.columns:
-        return np.full(nodes.height, -1, np.int64)
-    parent = nodes["parent"].fill_null(-1).to_numpy()
-    place = positions(nodes["id"].to_numpy(), np.maximum(parent, 0).astype(np.uint64))
-    return np.where(parent >= 0, place, -1)
 
 
 def _hints(kernels: pl.Series) -> pl.DataFrame:
