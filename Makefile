@@ -25,13 +25,14 @@ types:     ## mypy --strict
 test:      ## all tests, on two cores
 	$(PYTHON) -m pytest -q -n 2
 
-wheel:     ## build a wheel, install it aside, and run the demo from there
+wheel:     ## build a wheel, install it aside, and run the demo and a report from there
 	work=$$(mktemp -d) && trap 'rm -rf "$$work"' EXIT && \
 	$(PYTHON) -m pip wheel -q --no-deps -w "$$work/wheel" . </dev/null && \
 	$(PYTHON) -m pip install -q --no-deps --target "$$work/installed" "$$work"/wheel/*.whl </dev/null && \
 	export PYTHONPATH="$$work/installed" && \
 	$(PYTHON) -c 'import chakra_et, sys; sys.exit(not chakra_et.__file__.startswith(sys.argv[1]))' "$$work/installed" && \
-	{ $(PYTHON) -m chakra_et.cli demo -o "$$work/demo" >"$$work/log" || { cat "$$work/log"; exit 1; }; }
+	{ $(PYTHON) -m chakra_et.cli demo -o "$$work/demo" && \
+	  $(PYTHON) -m chakra_et.cli report "$$work/demo/gpu-traces" -o "$$work/report.html"; } >"$$work/log" || { cat "$$work/log"; exit 1; }
 
 docs:      ## regenerate the reference pages, and the output of the examples
 	$(PYTHON) docs/generate_reference.py
