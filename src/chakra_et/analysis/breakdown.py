@@ -143,8 +143,7 @@ def measure(view: RankView) -> Part:
     start, end = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
     kind = activities["category"].to_physical().cast(pl.Int8).to_numpy()
     ends = np.argsort(end, kind="stable")
-    bounds = [(window.begin_ns, window.end_ns) for window in view.windows]
-    until = partition(start, end, kind, ends, np.array(bounds, np.int64).reshape(-1))
+    until = partition(start, end, kind, ends, np.stack(view.window_bounds, axis=1).reshape(-1))
     rows = []
     for window, times, causes in zip(view.windows, until[1::2] - until[::2], _causes(view), strict=True):
         rows.append(
@@ -190,12 +189,9 @@ def _streams(view: RankView) -> pl.DataFrame:
             other_wait_ns=gap.filter(~late & ~short).sum(),
         )
     )
-    numbers = [window.iteration for window in view.windows]
-    iteration = pl.Series(numbers, dtype=pl.Int64).gather(found["window"])
     return found.select(
-        rank=pl.lit(view.rank, pl.Int64), iteration=iteration, device="device", stream="stream",
-        activities="activities", busy_ns="busy_ns", host_wait_ns="host_wait_ns", kernel_wait_ns="kernel_wait_ns",
-        other_wait_ns="other_wait_ns",
+        pl.lit(view.rank, pl.Int64).alias("rank"), view.iterations.gather(found["window"]), "device", "stream",
+        "activities", "busy_ns", "host_wait_ns", "kernel_wait_ns", "other_wait_ns",
     )  # fmt: skip
 
 
@@ -213,15 +209,14 @@ def combine(parts: Mapping[int, Part], job: Job) -> Breakdown:
 
 def _findings(table: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
     """Say what takes most of the time that isn't compute."""
-    count = int(table["iterations"].sum()) or 1
     span = int(table["span_ns"].sum())
     if not span:
         return ()
     said = []
-    for name, text in (_WORDS if any(fact.has_device for fact in job.facts.values()) else _HOST_WORDS).items():
+    for name, text in (_WORDS if job.has_device else _HOST_WORDS).items():
         time = int(table[name].sum())
         if time * 20 >= span:
-            each = time // count
+            each = time // job.rank_steps
             said.append(
                 Finding(
                     f"{text}: {format_share(time, span)} of the time, {format_ns(each)} of a rank's {job.stretch} at "

@@ -13,6 +13,7 @@ from typing import Any
 import polars as pl
 
 from chakra_et.analysis.charts import COLORS, bars
+from chakra_et.analysis.expressions import known_sum
 from chakra_et.analysis.meetings import joined, measure_communications, meetings_of, size_class
 from chakra_et.analysis.options import Options, check_keys
 from chakra_et.analysis.result import Finding, Plot, Result
@@ -109,7 +110,7 @@ def combine(parts: Mapping[int, pl.DataFrame], job: Job) -> Comms:
     notes = (*job.notes, *_notes(table, meetings, job))
     sizes = (
         meetings.group_by("comm_type", "size_class_bytes")
-        .agg(pl.len().cast(pl.Int64).alias("count"), _known_sum("size_bytes"))
+        .agg(pl.len().cast(pl.Int64).alias("count"), known_sum("size_bytes"))
         .sort("comm_type", "size_class_bytes")
     )
     imbalance = _imbalance(table)
@@ -132,7 +133,7 @@ def _rows(table: pl.DataFrame, meetings: pl.DataFrame, keys: tuple[str, ...], jo
     per_rank = each.group_by(line, maintain_order=True).agg(
         time=time.sum(),
         exposed=(time - hidden).sum(),
-        wait=pl.when(pl.col("wait_ns").is_not_null().any()).then(pl.col("wait_ns").sum()),
+        wait=known_sum("wait_ns"),
     )
     times = per_rank.group_by(keys, maintain_order=True).agg(
         ranks=pl.col("rank").n_unique().cast(pl.Int64) if "rank" not in keys else pl.lit(1, pl.Int64),
@@ -149,7 +150,7 @@ def _rows(table: pl.DataFrame, meetings: pl.DataFrame, keys: tuple[str, ...], jo
     rates = meetings.group_by(keys, maintain_order=True).agg(
         pl.len().cast(pl.Int64).alias("count"),
         pl.col("group_size").max(),
-        _known_sum("size_bytes"),
+        known_sum("size_bytes"),
         transfer_mean_ns=pl.col("transfer_ns").mean(),
         transfer_median_ns=pl.col("transfer_ns").median(),
         algorithm_bytes_per_s=pl.col("algorithm_bytes_per_s").mean(),
@@ -168,11 +169,6 @@ def _rows(table: pl.DataFrame, meetings: pl.DataFrame, keys: tuple[str, ...], jo
         "lower_bound", "link_share",
     )  # fmt: skip
     return found.select(*keys, *columns).sort("time_ns", *keys, descending=[True, *(False for _ in keys)])
-
-
-def _known_sum(name: str) -> pl.Expr:
-    """Return a sum, null where no value is known."""
-    return pl.when(pl.col(name).is_not_null().any()).then(pl.col(name).sum()).alias(name)
 
 
 def _peak(job: Job) -> pl.Expr:
@@ -252,7 +248,6 @@ def _split(text: str | None) -> tuple[int | None, bool]:
 
 def _findings(rows: pl.DataFrame, imbalance: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
     said = []
-    steps = max((len(fact.windows) for fact in job.facts.values()), default=1) or 1
     for row in rows.head(3).iter_rows(named=True):
         waits = row["wait_ns"]
         if waits is not None and row["time_ns"] and waits * 3 >= row["time_ns"]:
@@ -261,7 +256,7 @@ def _findings(rows: pl.DataFrame, imbalance: pl.DataFrame, job: Job) -> tuple[Fi
             size = f" of {format_bytes(row['size_class_bytes'])} and more" if row.get("size_class_bytes") else ""
             share = format_share(waits, row["time_ns"])
             text = f"{share} of the time in {what}{where}{size} is waiting for the last rank to come"
-            said.append(Finding(text, waits // steps, "waiting"))
+            said.append(Finding(text, waits // job.steps, "waiting"))
     most = imbalance.drop_nulls("received_share").sort("received_share", descending=True).head(1)
     for rank, group, share in most.select("rank", "pg_name", "received_share").iter_rows():
         if share >= 1.2:

@@ -16,7 +16,7 @@ from chakra_et.analysis.breakdown import IDLE
 from chakra_et.analysis.diff_match import Catalog, Chain, Targets, make_catalog, match_by_ids, match_by_order
 from chakra_et.analysis.diff_nodes import Timing, compare_nodes, no_nodes
 from chakra_et.analysis.diff_pairs import Kept, Pairs
-from chakra_et.analysis.diff_rows import AFTER, BEFORE, Steps, compare, describe, pair_up, rounded
+from chakra_et.analysis.diff_rows import AFTER, BEFORE, StepCounts, compare, describe, pair_up, rounded
 
 __all__ = ["PARTS", "Built", "build"]
 
@@ -111,8 +111,8 @@ def _chains(ranks: Mapping[int, tuple[Kept, Kept]], places: list[np.ndarray]) ->
     return chains
 
 
-def _windows(group: Mapping[int, tuple[Kept, Kept]], *, apart: bool = True) -> Steps:
-    return Steps.of([(len(one.facts.windows), len(two.facts.windows)) for one, two in group.values()], apart=apart)
+def _windows(group: Mapping[int, tuple[Kept, Kept]], *, apart: bool = True) -> StepCounts:
+    return StepCounts.of([(len(one.facts.windows), len(two.facts.windows)) for one, two in group.values()], apart=apart)
 
 
 def _samples(group: Mapping[int, tuple[Kept, Kept]]) -> tuple[int, int]:
@@ -138,7 +138,7 @@ def _iterations(ranks: Mapping[int, tuple[Kept, Kept]]) -> pl.DataFrame:
     return pl.concat(tables)
 
 
-def _step_parts(group: Mapping[int, tuple[Kept, Kept]], steps: Steps) -> pl.DataFrame:
+def _step_parts(group: Mapping[int, tuple[Kept, Kept]], steps: StepCounts) -> pl.DataFrame:
     """Return the step and its parts; rounded so that they add up."""
     names = (
         "step",
@@ -174,7 +174,7 @@ def _rows(
     items: pl.DataFrame,
     catalog: Catalog,
     group: Mapping[int, tuple[Kept, Kept]],
-    steps: Steps,
+    steps: StepCounts,
     parts: pl.DataFrame,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return all rows, and those of communications with their kernels."""
@@ -214,7 +214,7 @@ def _any(items: pl.DataFrame, flag: pl.Series) -> pl.Series:
     return both[0] | both[1]
 
 
-def _calls(items: pl.DataFrame, catalog: Catalog, steps: Steps, what: str) -> pl.DataFrame:
+def _calls(items: pl.DataFrame, catalog: Catalog, steps: StepCounts, what: str) -> pl.DataFrame:
     """Compare calls."""
     keys = ("one_call", "two_call")
     cells = items.group_by(*keys, "side", "window", maintain_order=True).agg(
@@ -223,7 +223,7 @@ def _calls(items: pl.DataFrame, catalog: Catalog, steps: Steps, what: str) -> pl
     return compare(cells, keys, steps)
 
 
-def _named(group: Mapping[int, tuple[Kept, Kept]], steps: Steps, what: Literal["launch", "host"]) -> pl.DataFrame:
+def _named(group: Mapping[int, tuple[Kept, Kept]], steps: StepCounts, what: Literal["launch", "host"]) -> pl.DataFrame:
     """Compare what is told apart by its name alone."""
     tables = []
     for place in (BEFORE, AFTER):

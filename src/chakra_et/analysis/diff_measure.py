@@ -13,6 +13,7 @@ import polars as pl
 
 from chakra_et.analysis.activities import real_nodes
 from chakra_et.analysis.view import RankView
+from chakra_et.analysis.windows import locate
 from chakra_et.ir.arrays import without_negatives
 
 __all__ = ["CALL", "ITEM", "Part", "measure"]
@@ -160,14 +161,11 @@ def _host(view: RankView, told: pl.DataFrame) -> pl.DataFrame:
         taken &= ~nodes["correlation"].is_in(launching.implode()).fill_null(False).to_numpy()
     taken[told["row"].to_numpy()] = False
     rows = np.flatnonzero(taken)
-    begins = np.array([w.begin_ns if w.host_begin_ns is None else w.host_begin_ns for w in view.windows], np.int64)
-    ends = np.array([w.end_ns if w.host_end_ns is None else w.host_end_ns for w in view.windows], np.int64)
-    start = view.start_ns[rows]
-    whole = len(begins) == 1 and view.windows[0].iteration is None
-    window = np.zeros(len(rows), np.int64) if whole else np.searchsorted(begins, start, side="right") - 1
-    inside = np.ones(len(rows), np.bool_) if whole else (window >= 0) & (start < np.append(ends, 0)[window])
-    if not len(begins):
-        inside[:] = False
+    begins, ends = np.array([window.host_range_ns for window in view.windows], np.int64).reshape(-1, 2).T
+    window = locate(view.start_ns[rows], begins, ends)
+    if len(begins) == 1 and view.windows[0].iteration is None:
+        # The whole profile: the host's work before the first activity and after the last one, too.
+        window[:] = 0
     segment = view.trace.column("segment").gather(rows).fill_null(0)
     table = pl.DataFrame(
         {
@@ -177,7 +175,7 @@ def _host(view: RankView, told: pl.DataFrame) -> pl.DataFrame:
             "ns": view.duration_ns[rows],
         }
     )
-    return _counted(table.filter(pl.Series(inside)))
+    return _counted(table.filter(pl.col("window") >= 0))
 
 
 def _counted(table: pl.DataFrame) -> pl.DataFrame:

@@ -15,7 +15,7 @@ import polars as pl
 from chakra_et.analysis.diff_match import NOBODY, UNTOLD, Catalog, Chain, Targets
 from chakra_et.analysis.diff_noise import significance
 
-__all__ = ["AFTER", "BEFORE", "KEYS", "Steps", "compare", "describe", "pair_up", "rounded"]
+__all__ = ["AFTER", "BEFORE", "KEYS", "StepCounts", "compare", "describe", "pair_up", "rounded"]
 
 Int = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -26,7 +26,7 @@ KEYS: tuple[str, ...] = ("one_kind", "two_kind", "one_call", "two_call")
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class StepCounts:
     """How many steps there are to average over.
 
     Attributes:
@@ -38,10 +38,10 @@ class Steps:
     apart: bool
 
     @staticmethod
-    def of(windows: Sequence[tuple[int, int]], *, apart: bool) -> Steps:
+    def of(windows: Sequence[tuple[int, int]], *, apart: bool) -> StepCounts:
         """Return the steps of ranks, given how many windows each has before and after."""
         sides = [_ranks_of([pair[side] for pair in windows]) for side in (BEFORE, AFTER)]
-        return Steps((sides[0], sides[1]), apart)
+        return StepCounts((sides[0], sides[1]), apart)
 
     def significance(self, before: Float, after: Float) -> pl.Series:
         """Tell of each row whether it changed beyond noise; null where that can't be told, and of copies.
@@ -135,7 +135,7 @@ def _settle(items: pl.DataFrame, side: int, own: str, far: str) -> pl.DataFrame:
     return pl.concat([settled, other] if side == BEFORE else [other, settled])
 
 
-def compare(cells: pl.DataFrame, keys: Sequence[str], steps: Steps) -> pl.DataFrame:
+def compare(cells: pl.DataFrame, keys: Sequence[str], steps: StepCounts) -> pl.DataFrame:
     """Compare what each row takes of a step.
 
     Args:

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from chakra_et.analysis.view import RankView
+from chakra_et.analysis.windows import locate
 
 __all__ = ["Embedded", "embedded_tokens"]
 
@@ -47,21 +48,13 @@ def embedded_tokens(view: RankView) -> dict[int, Embedded]:
     rows = np.flatnonzero(named.to_numpy())
     calls: dict[int, dict[int, list[list[int]]]] = {}
     texts = view.nodes["inputs"].gather(pl.Series(rows)).struct.field("shapes")
-    for row, text in zip(rows.tolist(), texts, strict=True):
-        place = _window_of(view, int(view.start_ns[row]))
+    begins, ends = np.array([window.host_range_ns for window in view.windows], np.int64).reshape(-1, 2).T
+    places = locate(view.start_ns[rows], begins, ends)
+    for place, text in zip(places.tolist(), texts, strict=True):
         shapes = _shapes(text)
-        if place is not None and shapes is not None:
+        if place >= 0 and shapes is not None:
             calls.setdefault(place, {}).setdefault(shapes[0][0], []).append(shapes[1])
     return {place: _total(tables[max(tables)]) for place, tables in calls.items()}
-
-
-def _window_of(view: RankView, time_ns: int) -> int | None:
-    for place, window in enumerate(view.windows):
-        begin = window.begin_ns if window.host_begin_ns is None else window.host_begin_ns
-        end = window.end_ns if window.host_end_ns is None else window.host_end_ns
-        if begin <= time_ns < end:
-            return place
-    return None
 
 
 def _shapes(text: str | None) -> tuple[list[int], list[int]] | None:

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from chakra_et.analysis.charts import KIND_COLORS, layout, time_unit
+from chakra_et.analysis.markers import COUNTS
 from chakra_et.analysis.options import Options, check_keys
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
@@ -23,7 +24,7 @@ __all__ = ["Iterations", "combine", "iterations", "measure"]
 _KEYS = ("rank", "iteration")
 # More lines would hide one another.
 _MOST_LINES = 8
-_MARKS = ("kind", "context_requests", "context_tokens", "generation_requests", "generation_tokens", "kv_tokens")
+_MARKS = ("kind", *COUNTS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,7 +120,7 @@ def combine(parts: Mapping[int, pl.DataFrame], job: Job) -> Iterations:
     check_keys(job.options, _KEYS, _KEYS)
     table = pl.concat([parts[rank] for rank in job.ranks])
     columns = [name for name in table.columns if name not in _MARKS]
-    table = table.select(*columns[:5], "kind", *columns[5:], *_MARKS[1:])
+    table = table.select(*columns[:5], "kind", *columns[5:], *COUNTS)
     return Iterations("iterations", job.options.as_dict(), table, job.coverage, job.notes, _findings(table))
 
 

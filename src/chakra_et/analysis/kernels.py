@@ -124,9 +124,8 @@ def combine(parts: Mapping[int, pl.DataFrame], job: Job) -> Kernels:
 
 
 def _findings(rows: pl.DataFrame, kinds: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
-    steps = sum(len(fact.windows) for fact in job.facts.values()) or 1
-    has_device = any(fact.has_device for fact in job.facts.values())
-    whose = "device" if has_device else "host's"
+    steps = job.rank_steps
+    whose = "device" if job.has_device else "host's"
     said = []
     top = rows.filter(pl.col("category") == "compute").head(1) if "category" in rows.columns else rows.head(0)
     if "name" in top.columns:
@@ -139,9 +138,9 @@ def _findings(rows: pl.DataFrame, kinds: pl.DataFrame, job: Job) -> tuple[Findin
                     f"{short} takes {format_share(share, 1)} of the {whose} time, {format_ns(each)} of a rank's "
                     f"{job.stretch} in {calls}"
                 )
-                said.append(Finding(text, each, f"{'kernel' if has_device else 'op'} {name}"))
+                said.append(Finding(text, each, f"{'kernel' if job.has_device else 'op'} {name}"))
     unknown = float(kinds.filter(pl.col("kind") == "other")["share"].sum())
-    if unknown >= 0.05 and has_device:
+    if unknown >= 0.05 and job.has_device:
         share = format_share(unknown, 1)
         said.append(
             Finding(f"{share} of the device time is in kernels of no known class: a file of classes can name them")

@@ -11,6 +11,7 @@ import polars as pl
 
 from chakra_et.analysis.launch_calls import device_work, launches_graph
 from chakra_et.analysis.view import RankView
+from chakra_et.analysis.windows import locate
 from chakra_et.ir import NodeType
 from chakra_et.ir.arrays import sorted_unique, without_negatives
 
@@ -67,12 +68,9 @@ def _empty_graphs(view: RankView, calls: pl.DataFrame) -> pl.DataFrame:
     """Return graph launches of which the profile has no activity; the stretch is that in which they are called."""
     rows = calls["call_row"].to_numpy()
     start = view.start_ns[rows]
-    window = np.full(len(rows), -1, np.int64)
-    for place, one in enumerate(view.windows):
-        window[(start >= one.begin_ns) & (start < one.end_ns)] = place
     return pl.DataFrame(
         {
-            "window": without_negatives(window),
+            "window": without_negatives(locate(start, *view.window_bounds)),
             "call": calls["call"],
             "call_start_ns": start,
             "call_ns": view.duration_ns[rows],

@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from chakra_et.analysis.windows import locate
+
 __all__ = ["QUEUE", "length_at_call", "measure_queue", "queue_points", "queue_steps", "thinned"]
 
 Int = npt.NDArray[np.int64]
@@ -86,8 +88,8 @@ def queue_points(steps: tuple[Int, Int, Int], lanes: int, begins: Int, ends: Int
     opening[known] = length[place[known]]
     told = known.copy()
     told[known] = time[place[known]] == begins[window[known]]
-    at = np.searchsorted(begins, time, side="right") - 1
-    inside = (at >= 0) & (time < ends[at]) if len(ends) else np.zeros(len(time), np.bool_)
+    at = locate(time, begins, ends)
+    inside = at >= 0
     found = pl.DataFrame(
         {
             "window": np.concatenate((window[~told], at[inside])),

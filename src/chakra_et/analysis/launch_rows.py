@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from chakra_et.analysis.expressions import known_sum
 from chakra_et.analysis.launch_calls import lanes_of
 from chakra_et.analysis.launch_queue import QUEUE, measure_queue, queue_points, queue_steps
 from chakra_et.analysis.view import RankView
@@ -92,7 +93,7 @@ def _of_activities(table: pl.DataFrame) -> pl.DataFrame:
 def _of_queues(view: RankView, table: pl.DataFrame, inner: list[str]) -> pl.DataFrame:
     """Return each window's length, and what it sees of the queue of each combination of keys."""
     windows = pl.DataFrame(
-        {"window": np.arange(len(view.windows)), "span_ns": [one.end_ns - one.begin_ns for one in view.windows]},
+        {"window": np.arange(len(view.windows)), "span_ns": view.window_bounds[1] - view.window_bounds[0]},
         schema={"window": pl.Int64, "span_ns": pl.Int64},
     )
     known = table.filter(pl.col("call_row").is_not_null())
@@ -102,7 +103,7 @@ def _of_queues(view: RankView, table: pl.DataFrame, inner: list[str]) -> pl.Data
         return windows.clear() if inner or not table.height else windows
     lane = lanes_of(known, inner)
     names = known.select(lane, *inner).unique("lane") if inner else pl.DataFrame({"lane": [0]})
-    found = measure_queue(_steps(known, lane), names.height, *_bounds(view)).join(names, on="lane").drop("lane")
+    found = measure_queue(_steps(known, lane), names.height, *view.window_bounds).join(names, on="lane").drop("lane")
     return found.join(windows, on="window")
 
 
@@ -116,7 +117,7 @@ def queue_of(view: RankView, table: pl.DataFrame) -> pl.DataFrame:
     known = table.filter(pl.col("call_row").is_not_null())
     names = known.select("lane", "device", "stream").unique("lane")
     found = _steps(known, known["lane"])
-    begins, ends = _bounds(view)
+    begins, ends = view.window_bounds
     if len(found[1]) and len(begins) and view.windows[0].iteration is None:
         # What was launched before the first activity started is the profile's too.
         begins, ends = np.minimum(begins, found[1].min()), np.maximum(ends, found[1].max() + 1)
@@ -130,12 +131,6 @@ def queue_of(view: RankView, table: pl.DataFrame) -> pl.DataFrame:
 
 def _steps(known: pl.DataFrame, lane: pl.Series) -> tuple[Int, Int, Int]:
     return queue_steps(known["call_start_ns"].to_numpy(), known["start_ns"].to_numpy(), lane.to_numpy())
-
-
-def _bounds(view: RankView) -> tuple[Int, Int]:
-    """Return when the chosen stretches begin and end, int64 [W] each."""
-    begins = np.array([window.begin_ns for window in view.windows], np.int64)
-    return begins, np.array([window.end_ns for window in view.windows], np.int64)
 
 
 def short_of(facts: pl.DataFrame) -> pl.DataFrame:
@@ -168,10 +163,10 @@ def add_up(facts: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
         pl.when(linked).then((pl.col("after_call_ns") < 0).sum().cast(pl.Int64)).alias("within_call"),
         pl.when(linked).then(pl.col("latency_ns").count().cast(pl.Int64)).alias("latency_count"),
         *_spread("latency"),
-        *(_known_sum(name) for name in ("span_ns", "queue_area", "queue_empty_ns")),
+        *(known_sum(name) for name in ("span_ns", "queue_area", "queue_empty_ns")),
         pl.col("queue_max").max(),
-        *(_known_sum(name) for name in ("host_bound_spans", "host_bound_ns")),
-        *(_known_sum(name, linked) for name in _OF_LINKED),
+        *(known_sum(name) for name in ("host_bound_spans", "host_bound_ns")),
+        *(known_sum(name, linked) for name in _OF_LINKED),
         queue_span_ns=pl.col("span_ns").filter(pl.col("queue_area").is_not_null()).sum(),
     )  # fmt: skip
     found = found.filter((pl.col("activities") > 0) | pl.col("span_ns").is_not_null())
@@ -187,12 +182,6 @@ def add_up(facts: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
         short_share=pl.when(pl.col("kernels") > 0).then(pl.col("short_kernels") / pl.col("kernels")),
         graph_share=pl.when(pl.col("activities") > 0).then(pl.col("graph_activities") / pl.col("activities")),
     ).select(*keys, *COLUMNS).sort(keys)  # fmt: skip
-
-
-def _known_sum(name: str, known: pl.Expr | None = None) -> pl.Expr:
-    """Return a sum, null where nothing is known."""
-    known = pl.col(name).is_not_null().any() if known is None else known
-    return pl.when(known).then(pl.col(name).sum().cast(pl.Int64)).alias(name)
 
 
 def _spread(name: str) -> list[pl.Expr]:

@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from chakra_et.analysis.expressions import union_ns
 from chakra_et.analysis.layers import Layer, find_layers, layer_annotations, layers_of_paths, type_of
 from chakra_et.analysis.pattern import codes_of
 from chakra_et.analysis.phase_of import inherited, modules_of, of_activities
 from chakra_et.analysis.view import RankView
+from chakra_et.analysis.windows import locate
 from chakra_et.ir import NodeType
 
 __all__ = ["LAYER_SCHEMA", "layer_rows", "layers_of"]
@@ -107,9 +109,7 @@ def _owners(layers: tuple[Layer, ...], main: Int, when: Int) -> Int:
     """Return the layer during which each activity was launched, -1 for none, from the main stream's launches."""
     begin = main[[layer.begin for layer in layers]]
     end = np.array([main[layer.end] if layer.end < len(main) else main[-1] + 1 for layer in layers])
-    slot = np.searchsorted(begin, when, side="right") - 1
-    found: Int = np.where((slot >= 0) & (when < end[slot]), slot, -1)
-    return found
+    return locate(when, np.asarray(begin), end)
 
 
 def _labelled(layers: tuple[Layer, ...], phase: pl.Series) -> tuple[list[str], tuple[Layer, ...]]:
@@ -137,7 +137,7 @@ def layer_rows(view: RankView, layer: pl.Series, phase: pl.Series) -> pl.DataFra
         layer: Layer of each activity, [A], null for none.
         phase: Phase of each activity, [A], by name.
     """
-    ends = pl.Series([window.end_ns for window in view.windows], dtype=pl.Int64)
+    ends = pl.Series(view.window_bounds[1])
     table = view.activities.with_columns(layer=layer, phase=phase)
     table = table.filter(pl.col("window").is_not_null() & pl.col("layer").is_not_null())
     if table.is_empty():
@@ -151,7 +151,8 @@ def layer_rows(view: RankView, layer: pl.Series, phase: pl.Series) -> pl.DataFra
         **{f"{name}_ns": pl.col("phase") == name for name in ("forward", "backward")},
     }
     for name, chosen in parts.items():
-        found = found.join(_unions(table.filter(chosen), keys, name), on=keys, how="left", maintain_order="left")
+        union = table.filter(chosen).group_by(keys).agg(union_ns().alias(name))
+        found = found.join(union, on=keys, how="left", maintain_order="left")
     found = found.sort("window", maintain_order=True)
     kinds = {name: type_of(name) for name in found["layer"].unique()}
     return found.select(
@@ -162,10 +163,3 @@ def layer_rows(view: RankView, layer: pl.Series, phase: pl.Series) -> pl.DataFra
         **{name: pl.col(name).fill_null(0) for name in parts},
         activities="activities",
     )
-
-
-def _unions(table: pl.DataFrame, keys: list[str], name: str) -> pl.DataFrame:
-    """Return how much time the activities of each group cover; the table is sorted by start."""
-    before = pl.col("end_ns").cum_max().shift().over(keys)
-    fresh = (pl.col("end_ns") - pl.max_horizontal("start_ns", before)).clip(0)
-    return table.select(*keys, fresh.alias(name)).group_by(keys).agg(pl.col(name).sum())

@@ -16,7 +16,7 @@ from chakra_et.ir.cut import iterations
 from chakra_et.ir.enums import NodeType
 from chakra_et.ir.trace import Trace
 
-__all__ = ["STEP_SCHEMA", "Steps", "find_steps", "parse_marker"]
+__all__ = ["COUNTS", "STEP_SCHEMA", "Steps", "marked_steps", "parse_marker"]
 
 STEP_SCHEMA: dict[str, type[pl.DataType]] = {
     "iteration": pl.Int64,
@@ -30,7 +30,14 @@ STEP_SCHEMA: dict[str, type[pl.DataType]] = {
     "generation_tokens": pl.Int64,
     "kv_tokens": pl.Int64,
 }
-_COUNTS = ("context_requests", "context_tokens", "generation_requests", "generation_tokens", "kv_tokens")
+# What a serving engine's markers count.
+COUNTS: tuple[str, ...] = (
+    "context_requests",
+    "context_tokens",
+    "generation_requests",
+    "generation_tokens",
+    "kv_tokens",
+)
 # A phase in braces: requests(tokens), requests(tokens_squares) or requests(sq.. sk.. sqsq.. sqsk..).
 _BATCH = r"(?:sq)?(?P<{0}_tokens>\d+)(?:_\d+|sk(?P<{0}_kv>\d+)sqsq\d+sqsk\d+)?"
 _VLLM = re.compile(
@@ -67,7 +74,8 @@ class Steps:
             where the marker tells `context_requests`, `context_tokens`, `generation_requests`, `generation_tokens`,
             `kv_tokens` (tokens that attention looks at), else null.
         source: Which marker: `profiler_step`, `vllm`, `sglang`, `tensorrt_llm`, `annotation` (a user's own),
-            `optimizer` or `dataloader` (the step ends with the one, or begins with the other), or empty.
+            `optimizer` or `dataloader` (the step ends with the one, or begins with the other); `repeats` where nothing
+            marks them but what is done repeats; empty where there are none.
         notes: What was guessed.
     """
 
@@ -79,7 +87,7 @@ class Steps:
         return self.table.height
 
 
-def find_steps(trace: Trace) -> Steps:
+def marked_steps(trace: Trace) -> Steps:
     """Return the steps that the trace's annotations mark; an empty table where none does.
 
     `ProfilerStep#` comes first, unless a serving engine marked more steps inside; then a serving engine's marker,
@@ -93,7 +101,7 @@ def find_steps(trace: Trace) -> Steps:
         >>> from chakra_et.ir.enums import NodeType
         >>> builder = TraceBuilder()
         >>> _ = builder.add("step[DECODE bs=4]", NodeType.METADATA_NODE, start_ns=10, span_ns=90, is_cpu_op=True)
-        >>> find_steps(builder.build()).table.select("kind", "generation_requests").row(0)
+        >>> marked_steps(builder.build()).table.select("kind", "generation_requests").row(0)
         ('decode', 4)
     """
     marks = _annotations(trace)
@@ -232,13 +240,13 @@ def _with_counts(steps: Steps, serving: Steps) -> Steps:
     """Give each profiler step the counts of the serving marker that starts in it."""
     if not len(serving):
         return steps
-    own = serving.table.select("begin_ns", "kind", *_COUNTS).with_columns(at=pl.col("begin_ns")).sort("begin_ns")
-    left = steps.table.drop("kind", *_COUNTS).sort("begin_ns")
+    own = serving.table.select("begin_ns", "kind", *COUNTS).with_columns(at=pl.col("begin_ns")).sort("begin_ns")
+    left = steps.table.drop("kind", *COUNTS).sort("begin_ns")
     found = left.join_asof(own.drop("begin_ns"), left_on="begin_ns", right_on="at", strategy="forward")
     inside = pl.col("at") < pl.col("end_ns")
     found = found.with_columns(
         pl.when(inside).then(pl.col("kind")).otherwise(pl.lit("unknown")).alias("kind"),
-        *(pl.when(inside).then(pl.col(name)).alias(name) for name in _COUNTS),
+        *(pl.when(inside).then(pl.col(name)).alias(name) for name in COUNTS),
     )
     return Steps(found.select(*STEP_SCHEMA), steps.source, steps.notes)
 

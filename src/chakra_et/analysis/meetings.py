@@ -42,8 +42,8 @@ def measure_communications(view: RankView) -> pl.DataFrame:
     first = min([window.begin_ns for window in view.all_windows], default=0)
     over = np.append(np.int64(first), np.sort(end))
     left = np.minimum(over[np.searchsorted(over[1:], ready, side="right")], ready)
-    begins = np.array([window.begin_ns for window in view.windows], np.int64)
-    spans = np.array([max(window.end_ns - window.begin_ns, 1) for window in view.windows], np.int64)
+    begins, ends = view.window_bounds
+    spans = np.maximum(ends - begins, 1)
     window = table["window"].fill_null(0).to_numpy()
     place = (start - begins[window]) / spans[window] if len(begins) else np.zeros(len(start))
     return table.select(*_KEEP).with_columns(

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from chakra_et.analysis.expressions import union_ns
 from chakra_et.analysis.memory_copies import bandwidth_over_time, find_copies, measure_copies
 from chakra_et.analysis.memory_peak import (
     AT_PEAK,
@@ -236,15 +237,11 @@ def _thinned(view: RankView, usage: Usage) -> pl.DataFrame:
 
 def _table(view: RankView, peaks: pl.DataFrame, copies: pl.DataFrame) -> pl.DataFrame:
     """Put peaks and copies of each device in one row; a rank of which nothing is known has one too."""
-    moved = (
-        copies.with_columns(over=pl.col("end_ns").cum_max().shift().over("device"))
-        .group_by("device")
-        .agg(
-            copies=pl.len().cast(pl.Int64),
-            copied_bytes=pl.col("bytes").sum(),
-            copy_ns=(pl.col("end_ns") - pl.max_horizontal("start_ns", "over")).clip(0).sum(),
-            **{name: pl.col("bytes").filter(pl.col("kind") == kind).sum() for name, kind in _COPIED.items()},
-        )
+    moved = copies.group_by("device").agg(
+        copies=pl.len().cast(pl.Int64),
+        copied_bytes=pl.col("bytes").sum(),
+        copy_ns=union_ns(),
+        **{name: pl.col("bytes").filter(pl.col("kind") == kind).sum() for name, kind in _COPIED.items()},
     )
     known = {*peaks["device"].to_list(), *moved["device"].to_list()} or {0 if view.has_device else -1}
     devices = pl.DataFrame(

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from chakra_et.analysis.activities import CATEGORIES
+from chakra_et.analysis.expressions import union_ns
 from chakra_et.analysis.view import RankView
 from chakra_et.ir import NodeType
 
@@ -71,16 +72,14 @@ def measure_copies(copies: pl.DataFrame) -> pl.DataFrame:
     duration = pl.col("end_ns") - pl.col("start_ns")
     sized = pl.col("bytes").is_not_null() & (duration > 0)
     rate = (pl.col("bytes") * float(_NS) / duration).filter(sized)
-    over = pl.col("end_ns").cum_max().shift().over(key)
     spent = duration.filter(sized).sum()
     return (
-        copies.with_columns(over_ns=over)
-        .group_by(key)
+        copies.group_by(key)
         .agg(
             copies=pl.len().cast(pl.Int64),
             bytes=pl.col("bytes").sum(),
             without_bytes=pl.col("bytes").null_count().cast(pl.Int64),
-            time_ns=(pl.col("end_ns") - pl.max_horizontal("start_ns", "over_ns")).clip(0).sum(),
+            time_ns=union_ns(),
             duration_ns=duration.sum(),
             bandwidth_bytes_per_s=pl.when(spent > 0).then(pl.col("bytes").filter(sized).sum() * float(_NS) / spent),
             **{f"bandwidth_{name}_bytes_per_s": rate.quantile(share) for name, share in _QUANTILES.items()},

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from chakra_et.analysis.charts import kind_color, layout
+from chakra_et.analysis.expressions import known_sum
 from chakra_et.analysis.options import Options, check_keys
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
@@ -280,7 +281,7 @@ def _with_mfu(steps: pl.DataFrame, device: Device | None) -> pl.DataFrame:
     at_peak = pl.col("flop_count") * 1e9 / pl.col("peak")
     lacking = pl.col("flop_count").filter(pl.col("peak").is_null())
     found = steps.group_by("rank", "iteration", "span_ns", maintain_order=True).agg(
-        pl.when(pl.col("flop_count").is_not_null().any()).then(pl.col("flop_count").sum()),
+        known_sum("flop_count"),
         at_peak=at_peak.sum(),
         lacking=lacking.sum(),
     )
@@ -324,10 +325,9 @@ def _findings(rows: pl.DataFrame, steps: pl.DataFrame, job: Job) -> tuple[Findin
     if len(mfu) and (job.coverage.modelled or 0) >= 0.5:
         least = "at least " if (job.coverage.modelled or 0) < 0.9 else ""
         said.append(Finding(f"model FLOP utilization {least}{format_share(float(mfu.mean() or 0), 1)} of the peaks"))  # type: ignore[arg-type]
-    count = sum(len(fact.windows) for fact in job.facts.values()) or 1
     far = rows.filter((pl.col("peak_share") < 0.5) & (pl.col("share") >= 0.05))
     for row in far.head(2).iter_rows(named=True):
-        gain = int(row["total_ns"] * (1 - row["peak_share"])) // count
+        gain = int(row["total_ns"] * (1 - row["peak_share"])) // job.rank_steps
         text = (
             f"{row.get('op', 'operators')}: {format_share(row['peak_share'], 1)} of its {row['bound']} roofline; "
             f"at the roofline, a rank's {job.stretch} would spend {format_ns(gain)} less in it at most"

@@ -94,11 +94,10 @@ def combine(parts: Mapping[int, pl.DataFrame], job: Job) -> Overlap:
 
 
 def _findings(table: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
-    stretches = sum(len(fact.windows) for fact in job.facts.values()) or 1
     total, hidden = int(table["communication_ns"].sum()), int(table["overlap_ns"].sum())
     if not total or "pg_name" in table.columns or "comm_type" in table.columns:
         return ()
-    each = (total - hidden) // stretches
+    each = (total - hidden) // job.rank_steps
     share = format_share(hidden, total)
     text = f"compute hides {share} of the communication; {format_ns(each)} of a rank's {job.stretch} stay exposed"
     # The breakdown puts a price on it.

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from chakra_et.analysis.view import RankView
+from chakra_et.analysis.windows import locate
 from chakra_et.ir import NodeType
 from chakra_et.ir.call_stack import nearest
 
@@ -127,8 +128,8 @@ def _by_order(view: RankView, host: npt.NDArray[np.bool_], phase: Int) -> npt.ND
         return np.zeros(len(phase), np.bool_)
     begins, ends = np.array(ranges, np.int64).T
     start, tid = view.start_ns, view.trace.integers("tid")
-    window = np.searchsorted(begins, start, side="right") - 1
-    inside = host & (window >= 0) & (start < ends[window])
+    window = locate(start, begins, ends)
+    inside = host & (window >= 0)
     first = np.full((2, len(ranges)), np.iinfo(np.int64).max)
     for place, kind in enumerate((FORWARD, BACKWARD)):
         mine = inside & (phase == kind)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from chakra_et.analysis.activities import real_nodes
 from chakra_et.analysis.charts import COLORS, stacked_bars
 from chakra_et.analysis.cover import cover_of
 from chakra_et.analysis.embedded import embedded_tokens
@@ -185,9 +186,7 @@ def _activity_phases(view: RankView, node_phase: Int, steps: list[_Step]) -> Int
 
 def _phase_rows(view: RankView, code: Int, node_phase: Int, steps: list[_Step]) -> pl.DataFrame:
     activities = view.activities
-    windows = view.windows
-    begin = np.array([window.begin_ns for window in windows], np.int64)
-    end = np.array([window.end_ns for window in windows], np.int64)
+    begin, end = view.window_bounds
     chosen = activities["window"].is_not_null().to_numpy()
     start, until = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
     busy = cover_of(start, until).between(begin, end)
@@ -198,7 +197,7 @@ def _phase_rows(view: RankView, code: Int, node_phase: Int, steps: list[_Step]) 
         device = cover_of(start[mine], until[mine]).between(begin, end)
         rest = cover_of(start[~mine], until[~mine]).between(begin, end)
         host = _host_time(view, node_phase, int(place), steps)
-        for number, window in enumerate(windows):
+        for number, window in enumerate(view.windows):
             amount = count.get((number, int(place)), (0, 0))
             if not amount[0]:
                 continue
@@ -217,9 +216,8 @@ def _phase_rows(view: RankView, code: Int, node_phase: Int, steps: list[_Step]) 
             if PHASES[place] == steps[number].phase:
                 row |= _rates(steps[number].counts, span)
             rows.append(row)
-    order = {name: place for place, name in enumerate(PHASES)}
     table = pl.DataFrame(rows, schema=_SCHEMA)
-    return table.sort("iteration", pl.col("phase").replace_strict(order, return_dtype=pl.Int64), maintain_order=True)
+    return table.sort("iteration", pl.col("phase").replace_strict(_PLACE, return_dtype=pl.Int64), maintain_order=True)
 
 
 def _counts(view: RankView, code: Int) -> dict[tuple[int, int], tuple[int, int]]:
@@ -234,9 +232,7 @@ def _host_time(view: RankView, node_phase: Int, place: int, steps: list[_Step]) 
     """Return how long the host works on a phase in each window, int64 [W], ns; None for the device's communication."""
     nodes = view.nodes
     kinds = nodes["type"].fill_null(0).to_numpy()
-    real = nodes["is_cpu_op"].fill_null(False).to_numpy() & (kinds > NodeType.METADATA_NODE)
-    if "gap_kind" in nodes.columns:
-        real &= nodes["gap_kind"].is_null().to_numpy()
+    real = real_nodes(view.trace) & nodes["is_cpu_op"].fill_null(False).to_numpy()
     if not view.has_device:
         communicates = kinds >= NodeType.COMM_SEND_NODE
         real &= communicates if PHASES[place] == "communication" else ~communicates
@@ -251,9 +247,8 @@ def _host_time(view: RankView, node_phase: Int, place: int, steps: list[_Step]) 
             rows = np.flatnonzero(real if every else real & (known == place))
             rows = rows[np.argsort(view.start_ns[rows], kind="stable")]
             covers[every] = cover_of(view.start_ns[rows], (view.start_ns + view.duration_ns)[rows])
-        begin = window.begin_ns if window.host_begin_ns is None else window.host_begin_ns
-        end = window.end_ns if window.host_end_ns is None else window.host_end_ns
-        found[number] = covers[every].between(np.array([begin]), np.array([end]))[0]
+        begin, end = np.array(window.host_range_ns, np.int64).reshape(2, 1)
+        found[number] = covers[every].between(begin, end)[0]
     return found
 
 

@@ -65,6 +65,21 @@ class Job:
         )
 
     @property
+    def has_device(self) -> bool:
+        """True if any rank has a device."""
+        return any(fact.has_device for fact in self.facts.values())
+
+    @property
+    def steps(self) -> int:
+        """How many stretches of time are looked at, on the rank that has most; at least 1."""
+        return max((len(fact.windows) for fact in self.facts.values()), default=0) or 1
+
+    @property
+    def rank_steps(self) -> int:
+        """How many stretches of time are looked at, added up over ranks; at least 1."""
+        return sum(len(fact.windows) for fact in self.facts.values()) or 1
+
+    @property
     def stretch(self) -> str:
         """What one stretch of time is called: ``step``, or ``profile`` where there are no iterations."""
         windows = (window for fact in self.facts.values() for window in fact.windows)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from chakra_et._jit.joint import cut_graph
+from chakra_et.analysis.activities import real_nodes
 from chakra_et.analysis.view import RankView
 from chakra_et.ir import NodeType
 from chakra_et.ir.communications import communications
@@ -224,9 +225,7 @@ def _names(view: RankView) -> tuple[tuple[str, ...], Word, Word]:
     column = nodes["name"].fill_null("")
     names = column.unique(maintain_order=True).to_list()
     of_name = _codes(column, names)
-    host = nodes["is_cpu_op"].fill_null(False).to_numpy() & (nodes["type"].fill_null(0).to_numpy() > 1)
-    if "gap_kind" in nodes.columns:
-        host &= nodes["gap_kind"].is_null().to_numpy()
+    host = real_nodes(view.trace) & nodes["is_cpu_op"].fill_null(False).to_numpy()
     of_op = np.where(host, of_name, -1).astype(np.int32)
     called = host & view.trace.column("correlation").is_not_null().to_numpy()
     above = view.parent_rows

@@ -250,7 +250,6 @@ def _notes(arrivals: pl.DataFrame, clocks: pl.DataFrame) -> list[str]:
 
 def _findings(arrivals: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
     """Say who is last how often in which communications, and why."""
-    steps = max((len(fact.windows) for fact in job.facts.values()), default=1) or 1
     rows = (
         arrivals.group_by("rank", "pg_name", "kind")
         .agg(
@@ -273,7 +272,7 @@ def _findings(arrivals: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
         )
         share = format_share(row["last_count"], row["count"])
         group = f" of group {row['pg_name']}" if row["pg_name"] is not None else ""
-        cost = row["cost_ns"] // steps
+        cost = row["cost_ns"] // job.steps
         said.append(
             Finding(
                 f"rank {row['rank']} arrives last in {share} of {row['kind']}{group}; "

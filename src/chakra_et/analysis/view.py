@@ -23,8 +23,9 @@ from chakra_et.analysis.activities import (
 from chakra_et.analysis.calls import calls_of
 from chakra_et.analysis.cover import Cover, cover_of
 from chakra_et.analysis.idle import Idle, find_idle
+from chakra_et.analysis.markers import Steps
 from chakra_et.analysis.options import Options
-from chakra_et.analysis.steps import Steps, find_steps
+from chakra_et.analysis.steps import find_steps
 from chakra_et.analysis.windows import Window
 from chakra_et.errors import InputError
 from chakra_et.ir import CommType, Graph, NodeType, Trace, build_graph
@@ -149,8 +150,7 @@ class RankView:
         """Return the chosen stretch in which each activity starts, or the one before, and whether it is in any."""
         if not self.windows:
             return np.zeros(len(start), np.int64), np.zeros(len(start), np.bool_)
-        begins = np.array([window.begin_ns for window in self.windows], np.int64)
-        ends = np.array([window.end_ns for window in self.windows], np.int64)
+        begins, ends = self.window_bounds
         place = np.searchsorted(begins, start, side="right") - 1
         # The last stretch of all holds what has no length and stands at its very end.
         final = (start == ends[-1]) & (end <= start) & (self.windows[-1] == self.all_windows[-1])
@@ -211,6 +211,12 @@ class RankView:
             return stretches.choose(self.all_windows, self.options.iteration)
         except InputError as err:
             raise InputError(f"rank {self.rank}: {err}") from err
+
+    @cached_property
+    def window_bounds(self) -> tuple[Int, Int]:
+        """Begin and end of each chosen stretch, ns, int64 [W] each."""
+        begins = np.array([window.begin_ns for window in self.windows], np.int64)
+        return begins, np.array([window.end_ns for window in self.windows], np.int64)
 
     @cached_property
     def iterations(self) -> pl.Series:
@@ -280,8 +286,7 @@ class RankView:
         """
         table = self.communications
         start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
-        begins = np.array([window.begin_ns for window in self.windows], np.int64)
-        ends = np.array([window.end_ns for window in self.windows], np.int64)
+        begins, ends = self.window_bounds
         first = np.searchsorted(ends, start, side="right")
         behind = np.maximum(np.searchsorted(begins, end, side="left"), np.searchsorted(begins, start, side="right"))
         count = np.maximum(behind - first, 0)

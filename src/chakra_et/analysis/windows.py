@@ -2,9 +2,9 @@
 
 A device runs behind its host. So an iteration's stretch on the device begins with the first activity that the iteration
 launched, and ends with the first that the next one launched (the last one's ends with its own last activity): stretches
-of neighbours meet, and everything between is somebody's. Without a device, they are the host's ranges.
+of neighbors meet, and everything between is somebody's. Without a device, they are the host's ranges.
 
-Shape letters: A activities, W windows.
+Shape letters: A activities, W windows, Q moments.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import polars as pl
 from chakra_et.analysis.options import Choice
 from chakra_et.errors import InputError
 
-__all__ = ["Window", "choose", "tile", "whole"]
+__all__ = ["Window", "choose", "locate", "tile", "whole"]
 
 Int = npt.NDArray[np.int64]
 
@@ -42,6 +42,29 @@ class Window:
     end_ns: int
     host_begin_ns: int | None = None
     host_end_ns: int | None = None
+
+    @property
+    def host_range_ns(self) -> tuple[int, int]:
+        """Where it begins and ends on the host; where nothing marks that, its own range."""
+        if self.host_begin_ns is None or self.host_end_ns is None:
+            return self.begin_ns, self.end_ns
+        return self.host_begin_ns, self.host_end_ns
+
+
+def locate(moments: Int, begins: Int, ends: Int) -> Int:
+    """Return the stretch in which each moment lies, int64 [Q]; -1 for none.
+
+    Args:
+        moments: int64 [Q], ns.
+        begins: int64 [W], ascending, ns.
+        ends: int64 [W], ns; stretches are disjoint.
+
+    Example:
+        >>> locate(np.array([0, 5, 9]), np.array([5, 20]), np.array([8, 30])).tolist()
+        [-1, 0, -1]
+    """
+    place = np.searchsorted(begins, moments, side="right") - 1
+    return np.where((place >= 0) & (moments < np.append(ends, 0)[place]), place, -1)
 
 
 def whole(activities: pl.DataFrame) -> tuple[Window, ...]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chakra_et.analysis.markers import STEP_SCHEMA, find_steps, parse_marker
+from chakra_et.analysis.markers import STEP_SCHEMA, marked_steps, parse_marker
 from chakra_et.ir import NodeType, TraceBuilder
 
 
@@ -70,7 +70,7 @@ def test_other_names_are_no_markers(name):
 
 
 def test_profiler_steps_come_in_time_order():
-    steps = find_steps(trace_of(("ProfilerStep#8", 100, 200), ("ProfilerStep#7", 0, 90)))
+    steps = marked_steps(trace_of(("ProfilerStep#8", 100, 200), ("ProfilerStep#7", 0, 90)))
     assert steps.source == "profiler_step"
     assert steps.table.select("iteration", "label", "begin_ns", "end_ns", "kind").rows() == [
         (7, "ProfilerStep#7", 0, 90, "unknown"),
@@ -80,12 +80,14 @@ def test_profiler_steps_come_in_time_order():
 
 def test_a_step_with_gradients_is_training():
     operators = [("autograd::engine::evaluate_function: AddBackward0", 10, 5)]
-    assert find_steps(trace_of(("ProfilerStep#7", 0, 90), operators=operators)).table["kind"].to_list() == ["training"]
+    assert marked_steps(trace_of(("ProfilerStep#7", 0, 90), operators=operators)).table["kind"].to_list() == [
+        "training"
+    ]
 
 
 def test_profiler_steps_take_counts_from_the_marker_inside():
     marks = [("ProfilerStep#0", 0, 100), ("step[DECODE bs=4]", 10, 80), ("ProfilerStep#1", 100, 200)]
-    steps = find_steps(trace_of(*marks))
+    steps = marked_steps(trace_of(*marks))
     assert steps.source == "profiler_step"
     assert steps.table.select("iteration", "kind", "generation_tokens").rows() == [
         (0, "decode", 4),
@@ -95,21 +97,21 @@ def test_profiler_steps_take_counts_from_the_marker_inside():
 
 def test_an_engine_that_marks_more_steps_than_the_profiler_is_believed():
     marks = [("ProfilerStep#0", 0, 100), ("step[EXTEND bs=1 toks=9]", 5, 40), ("step[DECODE bs=1]", 41, 60)]
-    steps = find_steps(trace_of(*marks))
+    steps = marked_steps(trace_of(*marks))
     assert steps.source == "sglang"
     assert steps.table.select("iteration", "kind").rows() == [(0, "prefill"), (1, "decode")]
 
 
 def test_a_marker_inside_another_is_no_step():
     marks = [("step[DECODE bs=4]", 0, 100), ("step[DRAFT_EXTEND bs=4]", 10, 20), ("step[DECODE bs=3]", 100, 180)]
-    assert find_steps(trace_of(*marks)).table["generation_requests"].to_list() == [4, 3]
+    assert marked_steps(trace_of(*marks)).table["generation_requests"].to_list() == [4, 3]
 
 
 def test_numbers_of_the_executor_are_kept():
     marks = [
         (f"[Executor] _forward_step {k}: 0 ctx reqs, 0 ctx tokens, 2 gen reqs", k * 10, k * 10 + 9) for k in (5, 6)
     ]
-    steps = find_steps(trace_of(*marks))
+    steps = marked_steps(trace_of(*marks))
     assert steps.source == "tensorrt_llm"
     assert steps.table["iteration"].to_list() == [5, 6]
 
@@ -127,7 +129,7 @@ def test_numbers_of_the_executor_are_kept():
 def test_loops_of_users(names, numbers):
     marks = [(name, k * 100, k * 100 + 90) for k, name in enumerate(names)]
     inner = [("loss", k * 100 + 50, k * 100 + 60) for k in range(len(names))]
-    steps = find_steps(trace_of(*marks, *inner))
+    steps = marked_steps(trace_of(*marks, *inner))
     assert steps.source == "annotation"
     assert steps.table["iteration"].to_list() == numbers
     assert steps.table["end_ns"].to_list() == [k * 100 + 90 for k in range(len(names))]
@@ -135,19 +137,19 @@ def test_loops_of_users(names, numbers):
 
 def test_an_annotation_that_covers_most_of_the_time_is_taken_with_a_note():
     marks = [("run cell", k * 100, k * 100 + 95) for k in range(3)]
-    steps = find_steps(trace_of(*marks, ("small", 5, 10), ("small", 20, 30)))
+    steps = marked_steps(trace_of(*marks, ("small", 5, 10), ("small", 20, 30)))
     assert len(steps) == 3
     assert "run cell" in steps.notes[0]
 
 
 def test_annotations_on_several_threads_or_nested_ones_are_no_steps():
-    assert len(find_steps(trace_of(("work", 0, 90, 1), ("work", 100, 190, 2)))) == 0
-    assert len(find_steps(trace_of(("work", 0, 190), ("work", 10, 180)))) == 0
+    assert len(marked_steps(trace_of(("work", 0, 90, 1), ("work", 100, 190, 2)))) == 0
+    assert len(marked_steps(trace_of(("work", 0, 190), ("work", 10, 180)))) == 0
 
 
 def test_optimizer_calls_end_steps():
     marks = [("Optimizer.step#SGD.step", k * 100 + 80, k * 100 + 90) for k in range(3)]
-    steps = find_steps(trace_of(*marks, operators=[("aten::mm", 5, 10)]))
+    steps = marked_steps(trace_of(*marks, operators=[("aten::mm", 5, 10)]))
     assert steps.source == "optimizer"
     assert steps.table.select("begin_ns", "end_ns").rows() == [(5, 90), (90, 190), (190, 290)]
     assert "Optimizer.step#SGD.step" in steps.notes[0]
@@ -155,17 +157,17 @@ def test_optimizer_calls_end_steps():
 
 def test_a_loader_begins_steps():
     marks = [("enumerate(DataLoader)#Loader.__next__", k * 100, k * 100 + 5) for k in range(2)]
-    steps = find_steps(trace_of(*marks, operators=[("aten::mm", 150, 30)]))
+    steps = marked_steps(trace_of(*marks, operators=[("aten::mm", 150, 30)]))
     assert steps.source == "dataloader"
     assert steps.table.select("begin_ns", "end_ns").rows() == [(0, 100), (100, 180)]
 
 
 def test_no_annotations_no_steps():
-    steps = find_steps(trace_of(operators=[("aten::mm", 0, 5)]))
+    steps = marked_steps(trace_of(operators=[("aten::mm", 0, 5)]))
     assert len(steps) == 0
     assert steps.source == ""
     assert list(steps.table.columns) == list(STEP_SCHEMA)
-    assert len(find_steps(TraceBuilder().build())) == 0
+    assert len(marked_steps(TraceBuilder().build())) == 0
 
 
 def test_the_bundled_sample_is_marked(sample):
@@ -173,7 +175,7 @@ def test_the_bundled_sample_is_marked(sample):
 
     traces = convert(sample).traces
     for trace in traces:
-        steps = find_steps(trace)
+        steps = marked_steps(trace)
         assert steps.source == "profiler_step"
         assert (steps.table["end_ns"] > steps.table["begin_ns"]).all()
         assert (steps.table["begin_ns"].diff().drop_nulls() > 0).all()

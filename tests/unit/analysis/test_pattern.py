@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from chakra_et.analysis.markers import find_steps
+from chakra_et.analysis.markers import marked_steps
 from chakra_et.analysis.options import Options
 from chakra_et.analysis.pattern import find_period, repeated_steps
 from chakra_et.analysis.view import RankView
@@ -212,7 +212,7 @@ def test_real_profiles_without_their_markers(repository, name):
     steps, period = repeated_steps(table, issued_ns=issued)
     assert period.count == REAL[name]
     assert period.match > 0.995
-    marked = find_steps(trace).table["begin_ns"].to_numpy()
+    marked = marked_steps(trace).table["begin_ns"].to_numpy()
     begins = steps["begin_ns"].to_numpy()
     assert (np.diff(begins) > 0).all()
     if name in RUN_AHEAD:

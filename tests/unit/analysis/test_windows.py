@@ -6,7 +6,7 @@ import pytest
 
 from chakra_et.analysis.options import Options
 from chakra_et.analysis.view import RankView
-from chakra_et.analysis.windows import Window, choose, tile, whole
+from chakra_et.analysis.windows import Window, choose, locate, tile, whole
 from chakra_et.errors import InputError
 from tests.unit.analysis.hand_made import Rank, stepped
 
@@ -162,3 +162,14 @@ def test_an_activity_belongs_to_the_stretch_in_which_it_starts():
     assert view_of("all", trace).activities["window"].to_list() == [0, 0, 1, 2, 2]
     assert view_of((0, 2), trace).activities["window"].to_list() == [0, 0, None, 1, 1]
     assert view_of(1, trace).activities["window"].to_list() == [None, None, 0, None, None]
+
+
+def test_moments_lie_in_stretches_or_outside():
+    begins, ends = np.array([10, 30]), np.array([20, 40])
+    assert locate(np.array([9, 10, 19, 20, 35, 40]), begins, ends).tolist() == [-1, 0, 0, -1, 1, -1]
+    assert locate(np.array([5]), begins[:0], ends[:0]).tolist() == [-1]
+
+
+def test_the_host_range_is_the_own_one_where_nothing_marks_it():
+    assert Window(1, "step 1", 10, 20, 4, 15).host_range_ns == (4, 15)
+    assert Window(None, "whole profile", 10, 20).host_range_ns == (10, 20)
