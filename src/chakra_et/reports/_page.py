@@ -106,10 +106,13 @@ async function start() {
     document.head.append(script);
   });
   const all = JSON.parse(read("figures"));
+  let last = performance.now();
   for (const name of Object.keys(all.figures)) {
     draw(name, all);
-    // The page is there and can be moved while the rest is drawn.
+    // The page is there and can be moved while the rest is drawn; each time costs the browser a picture of all.
+    if (performance.now() - last < 150) continue;
     await new Promise(done => setTimeout(done));
+    last = performance.now();
   }
   const selects = [...document.querySelectorAll("select")];
   for (const one of selects) one.onchange = () => {
