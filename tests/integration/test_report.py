@@ -93,9 +93,7 @@ def test_a_generated_gpu_job(chakra, gpu_traces, tmp_path, width):
     assert set(opened.figures) >= {"overlap", "skew", "ops", "launches"}
     assert "model FLOP utilization" in opened.text
     # Legends can be switched.
-    assert re.search(
-        r'<div class="keys"><button[^>]*><i style="background: [^"]*"></i>compute</button>', opened.dom
-    )
+    assert re.search(r'<div class="keys"><button[^>]*><i style="background: [^"]*"></i>compute</button>', opened.dom)
     if width == 420:
         narrow = open_page(page, tmp_path / "narrow", width)
         assert narrow.figures == opened.figures

@@ -26,7 +26,9 @@ def add_source(parser: argparse.ArgumentParser, name: str = "input", metavar: st
     )  # fmt: skip
 
 
-def read_source(name: str, *, jobs: int = 0, progress: Progress | None = None) -> tuple[list[str] | TraceSet, Quality | None]:
+def read_source(
+    name: str, *, jobs: int = 0, progress: Progress | None = None
+) -> tuple[list[str] | TraceSet, Quality | None]:
     """Return the paths of traces, or the traces converted from profiles and how good they are."""
     from chakra_et.conversion.discover import HEAD_BYTES, kind_of
     from chakra_et.io import FORMATS, list_paths, read_head
