@@ -1,8 +1,9 @@
-"""Quantities as people write them: times, sizes, shares. Inside the package, numbers carry their unit in their name."""
+"""Quantities, names and lists as people write them. Inside the package, numbers carry their unit in their name."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from chakra_et.errors import InputError
 
@@ -10,8 +11,11 @@ __all__ = [
     "format_bytes",
     "format_count",
     "format_exactly",
+    "format_list",
+    "format_name",
     "format_ns",
     "format_number_of",
+    "format_ranks",
     "format_share",
     "parse_bandwidth",
     "parse_bytes",
@@ -102,6 +106,38 @@ def format_share(part: float, whole: float) -> str:
         '33.3 %'
     """
     return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def format_name(name: str, most: int = 60) -> str:
+    """Return a name for a sentence: those of kernels can be thousands of characters long.
+
+    Example:
+        >>> format_name("ampere_sgemm_128x64_nn", most=10)
+        'ampere_...'
+    """
+    return name if len(name) <= most else f"{name[: most - 3]}..."
+
+
+def format_list(values: Iterable[object], most: int = 8) -> str:
+    """Return values as text, the first `most` of them.
+
+    Example:
+        >>> format_list(range(5), most=3)
+        '0, 1, 2 and 2 more'
+    """
+    items = [str(value) for value in values]
+    return ", ".join(items[:most]) + (f" and {len(items) - most} more" if len(items) > most else "")
+
+
+def format_ranks(ranks: Iterable[int]) -> str:
+    """Return which ranks are meant, the first of them.
+
+    Example:
+        >>> format_ranks([3]), format_ranks([0, 2])
+        ('rank 3', 'ranks 0, 2')
+    """
+    ranks = list(ranks)
+    return f"rank{'s' * (len(ranks) != 1)} {format_list(ranks)}"
 
 
 def parse_ns(text: str) -> int:

@@ -7,7 +7,10 @@ from chakra_et.units import (
     format_bytes,
     format_count,
     format_exactly,
+    format_list,
+    format_name,
     format_ns,
+    format_ranks,
     format_share,
     parse_bandwidth,
     parse_bytes,
@@ -37,6 +40,15 @@ def test_format_count_and_share():
     assert format_count(None) == "-"
     assert format_share(1, 4) == "25.0 %"
     assert format_share(1, 0) == "-"
+
+
+def test_long_names_and_lists_are_cut():
+    assert format_name("k" * 60) == "k" * 60
+    assert format_name("k" * 61) == "k" * 57 + "..."
+    assert format_list([]) == ""
+    assert format_list("abc", most=3) == "a, b, c"
+    assert format_ranks([7]) == "rank 7"
+    assert format_ranks(range(10_000)) == "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 9992 more"
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,14 @@ import polars as pl
 
 from chakra_et.analysis.charts import layout, time_unit
 from chakra_et.analysis.joint import Joint, join
-from chakra_et.analysis.options import Options, check_keys
+from chakra_et.analysis.options import Options, check_fixed
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
 from chakra_et.analysis.skeleton import Skeleton, make_skeleton
 from chakra_et.analysis.view import RankView
 from chakra_et.ir.arrays import without_negatives
 from chakra_et.ir.process_group import groups_of
-from chakra_et.units import format_ns, format_number_of, format_share
+from chakra_et.units import format_name, format_ns, format_number_of, format_share
 
 __all__ = ["CriticalPath", "combine", "critical_path", "measure"]
 
@@ -146,7 +146,7 @@ def measure(view: RankView) -> Skeleton:
 
 def combine(parts: Mapping[int, Skeleton], job: Job) -> CriticalPath:
     """Join the ranks, follow the path, and schedule anew without each contributor."""
-    check_keys(job.options, ("kind",), ("kind",))
+    check_fixed(job.options, ("kind",))
     ranks = [parts[rank] for rank in sorted(parts)]
     joint = join(ranks, job.groups)
     labels = [_labels(part, job) for part in ranks]
@@ -300,7 +300,7 @@ def _findings(table: pl.DataFrame, finish: int, steps: int) -> tuple[Finding, ..
 
 
 def _noun(kind: str, name: str) -> str:
-    short = name if len(name) <= 60 else f"{name[:57]}..."
+    short = format_name(name)
     return {
         "class": _WORDS.get(name, name),
         "group": f"communication of group {short}",

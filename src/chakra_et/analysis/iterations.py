@@ -13,7 +13,7 @@ import polars as pl
 
 from chakra_et.analysis.charts import KIND_COLORS, layout, time_unit
 from chakra_et.analysis.markers import COUNTS
-from chakra_et.analysis.options import Options, check_keys
+from chakra_et.analysis.options import Options, check_fixed
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
 from chakra_et.analysis.view import RankView
@@ -117,7 +117,7 @@ def measure(view: RankView) -> pl.DataFrame:
 
 def combine(parts: Mapping[int, pl.DataFrame], job: Job) -> Iterations:
     """Put the ranks together."""
-    check_keys(job.options, _KEYS, _KEYS)
+    check_fixed(job.options, _KEYS)
     table = pl.concat([parts[rank] for rank in job.ranks])
     columns = [name for name in table.columns if name not in _MARKS]
     table = table.select(*columns[:5], "kind", *columns[5:], *COUNTS)

@@ -15,13 +15,12 @@ from chakra_et.analysis.options import Options, check_keys
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
 from chakra_et.analysis.view import RankView
-from chakra_et.units import format_ns, format_number_of, format_share
+from chakra_et.units import format_name, format_ns, format_number_of, format_share
 
 __all__ = ["Kernels", "combine", "kernels", "measure"]
 
 _KEYS = ("rank", "iteration", "stream", "category", "kind", "name", "op")
 _DEFAULT = ("name", "kind", "category")
-_NAME = 60
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -131,12 +130,11 @@ def _findings(rows: pl.DataFrame, kinds: pl.DataFrame, job: Job) -> tuple[Findin
     if "name" in top.columns:
         for name, count, total, share in top.select("name", "count", "total_ns", "share").iter_rows():
             if share is not None and share >= 0.1:
-                short = name if len(name) <= _NAME else name[: _NAME - 3] + "..."
                 each = total // steps
                 calls = format_number_of(count // steps, "call") if count >= steps else "less than one call"
                 text = (
-                    f"{short} takes {format_share(share, 1)} of the {whose} time, {format_ns(each)} of a rank's "
-                    f"{job.stretch} in {calls}"
+                    f"{format_name(name)} takes {format_share(share, 1)} of the {whose} time, {format_ns(each)} of a "
+                    f"rank's {job.stretch} in {calls}"
                 )
                 said.append(Finding(text, each, f"{'kernel' if job.has_device else 'op'} {name}"))
     unknown = float(kinds.filter(pl.col("kind") == "other")["share"].sum())

@@ -11,11 +11,10 @@ from typing import Any
 import polars as pl
 
 from chakra_et.analysis.result import Finding
-from chakra_et.units import format_ns, format_number_of, format_share
+from chakra_et.units import format_name, format_ns, format_number_of, format_ranks, format_share
 
 __all__ = ["find_words", "say_notes"]
 
-_NAME = 50
 # What takes a smaller share of a step isn't worth a sentence.
 _NOTABLE = 0.01
 _MANY = 0.2
@@ -31,14 +30,14 @@ def say_notes(counts: Mapping[int, Mapping[str, Any]]) -> list[str]:
     notes = []
     hosts = [rank for rank, count in counts.items() if not count["device"]]
     if hosts:
-        who = "no rank has a device" if len(hosts) == len(counts) else f"ranks {hosts} have no device"
-        notes.append(f"{who}: nothing is launched there")
+        who = "no rank has a device" if len(hosts) == len(counts) else f"{format_ranks(hosts)}: no device"
+        notes.append(f"{who}, so nothing is launched there")
     devices = [count for count in counts.values() if count["device"]]
     if devices and not any(count["linked"] for count in devices):
         notes.append("no activity's launch is known: the trace keeps no runtime calls, or was written without them")
     lonely = [rank for rank, count in counts.items() if count["device"] and not count["hosted"]]
     if lonely:
-        notes.append(f"ranks {lonely} have no host: what the device waits for isn't known")
+        notes.append(f"{format_ranks(lonely)}: no host, so what the device waits for isn't known")
     guessed = sum(count["guessed"] for count in devices)
     if guessed:
         notes.append(
@@ -84,7 +83,7 @@ def _host_bound(
         return []
     work = tables["host_work"].group_by("name").agg(pl.col("time_ns").sum()).sort("time_ns", descending=True)
     parts = [
-        f"{'outside of any operator' if name is None else f'in {_named(name)}'} ({format_share(time, late)})"
+        f"{'outside of any operator' if name is None else f'in {format_name(name)}'} ({format_share(time, late)})"
         for name, time in work.head(_SHOWN).iter_rows()
     ]
     spans = int(table["host_bound_spans"].sum() or 0)
@@ -153,7 +152,3 @@ def _graphs(table: pl.DataFrame, steps: int, whole: str) -> list[Finding]:
         return []
     each = f"{launched / steps:.3g} graph launches in {whole} start" if launched != 1 else "1 graph launch starts"
     return [Finding(f"{each} {format_share(held, activities)} of the activities, {held / launched:.4g} each")]
-
-
-def _named(name: str) -> str:
-    return name if len(name) <= _NAME else name[: _NAME - 3] + "..."

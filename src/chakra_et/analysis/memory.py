@@ -265,7 +265,7 @@ def combine(parts: Mapping[int, Part], job: Job) -> Memory:
     notes = say_notes(table, tables["copies"], tables["at_peak"], untimed)
     spans = [w.end_ns - w.begin_ns for facts in job.facts.values() for w in facts.windows]
     step = sum(spans) // len(spans) if spans else 0
-    findings = find_words(table, tables["at_peak"], tables["iterations"], tables["copies"], step)
+    findings = find_words(table, tables["at_peak"], tables["iterations"], tables["copies"], step, job.per_stretch)
     if set(keys) != set(_KEYS):
         table = _merged(table, keys)
     parameters = job.options.as_dict() | {"by": list(keys)}

@@ -1,7 +1,4 @@
-"""What there is to say about memory in use and copies.
-
-Shape letters: none.
-"""
+"""What there is to say about memory in use and copies."""
 
 from __future__ import annotations
 
@@ -10,16 +7,14 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 
 from chakra_et.analysis.result import Finding
-from chakra_et.units import format_bytes, format_ns, format_share
+from chakra_et.units import format_bytes, format_name, format_ns, format_ranks, format_share
 
 __all__ = ["find_words", "say_notes"]
 
-_SHOWN = 8
 # Shares below these aren't worth a line.
 _UNUSED_SHARE, _SPREAD_SHARE, _MAKER_SHARE = 0.1, 0.1, 0.05
 _STEADY = 3
 _WORTHWHILE = 1000
-_LONGEST_NAME = 60
 
 
 def say_notes(
@@ -39,16 +34,16 @@ def say_notes(
     notes = []
     if silent:
         notes.append(
-            f"{_ranks(silent)}: neither memory events nor tensors, so memory in use can't be told; profile with "
+            f"{format_ranks(silent)}: neither memory events nor tensors, so memory in use can't be told; profile with "
             "profile_memory=True"
         )
     if guessed:
         notes.append(
-            f"{_ranks(guessed)}: no memory events (profile_memory was off): each storage is taken to live from its "
-            "first to its last use in the execution trace; what is in use is a lower bound"
+            f"{format_ranks(guessed)}: no memory events (profile_memory was off): each storage is taken to live from "
+            "its first to its last use in the execution trace; what is in use is a lower bound"
         )
     if untimed:
-        notes.append(f"{_ranks(list(untimed))}: no times, so peaks have a place in the order of operators, and no time")
+        notes.append(f"{format_ranks(untimed)}: no times, so peaks have a place in the order of operators, and no time")
     if ((table["device"] < 0) & (table["source"] == "events")).any():
         notes.append("of the host's memory only shows what was allocated while the profiler ran")
     notes += _copy_notes(copies)
@@ -56,7 +51,9 @@ def say_notes(
     more = sums.join(table.select("rank", "device", "peak_bytes"), on=["rank", "device"])
     off = more.filter(pl.col("size_bytes") != pl.col("peak_bytes"))["rank"].unique().sort().to_list()
     if off:
-        notes.append(f"{_ranks(off)}: events of memory are missing: blocks at the peak add up to more than was in use")
+        notes.append(
+            f"{format_ranks(off)}: events of memory are missing: blocks at the peak add up to more than was in use"
+        )
     return tuple(notes)
 
 
@@ -71,7 +68,7 @@ def _copy_notes(copies: pl.DataFrame) -> Iterator[str]:
 
 
 def find_words(
-    table: pl.DataFrame, at_peak: pl.DataFrame, iterations: pl.DataFrame, copies: pl.DataFrame, step_ns: int
+    table: pl.DataFrame, at_peak: pl.DataFrame, iterations: pl.DataFrame, copies: pl.DataFrame, step_ns: int, per: str
 ) -> tuple[Finding, ...]:
     """Say what is worth knowing, the costliest first.
 
@@ -81,6 +78,7 @@ def find_words(
         iterations: `Memory.iterations`.
         copies: `Memory.copies`.
         step_ns: Length of an iteration: what costs less than a thousandth of it isn't worth a line.
+        per: What costs are told of: ``a step``, or ``in the profile``.
     """
     known = table.filter(pl.col("peak_bytes").is_not_null())
     devices = known.filter(pl.col("device") >= 0)
@@ -90,7 +88,7 @@ def find_words(
         *_spread(devices),
         *_unused(devices),
         *_growing(iterations.join(exact, on=["rank", "device"], how="semi", maintain_order="left")),
-        *_pageable(copies, step_ns),
+        *_pageable(copies, step_ns, per),
     ]
     return tuple(sorted(found, key=lambda finding: -finding.cost_ns))
 
@@ -106,7 +104,7 @@ def _peak(table: pl.DataFrame, at_peak: pl.DataFrame) -> Iterator[Finding]:
     text = f"rank {top['rank']} has {format_bytes(top['peak_bytes'])} in use on {where} at the peak"
     text += f" of iteration {top['peak_iteration']}" if top["peak_iteration"] is not None else ""
     text += f", in the {top['peak_phase']} phase" if top["peak_phase"] is not None else ""
-    text += f", in {_short(top['peak_op'])}" if top["peak_op"] is not None else ""
+    text += f", in {format_name(top['peak_op'])}" if top["peak_op"] is not None else ""
     text += f" ({top['peak_module']})" if top["peak_module"] is not None else ""
     if top["source"] == "tensors":
         text += ", at least"
@@ -119,7 +117,7 @@ def _peak(table: pl.DataFrame, at_peak: pl.DataFrame) -> Iterator[Finding]:
     if makers.height:
         name, size, blocks = makers.sort("size_bytes", "op", descending=[True, False]).row(0)
         if size >= _MAKER_SHARE * top["peak_bytes"]:
-            text += f"; of the largest blocks, {format_bytes(size)} in {blocks} are from {_short(name)}"
+            text += f"; of the largest blocks, {format_bytes(size)} in {blocks} are from {format_name(name)}"
     yield Finding(text)
 
 
@@ -165,7 +163,7 @@ def _growing(iterations: pl.DataFrame) -> Iterator[Finding]:
         )
 
 
-def _pageable(copies: pl.DataFrame, step_ns: int) -> Iterator[Finding]:
+def _pageable(copies: pl.DataFrame, step_ns: int, per: str) -> Iterator[Finding]:
     """Say what copies from and to pageable memory cost, and how much faster pinned ones go."""
     slow = copies.filter(pl.col("memory") == "pageable")
     if not slow.height:
@@ -177,20 +175,10 @@ def _pageable(copies: pl.DataFrame, step_ns: int) -> Iterator[Finding]:
         return
     mine = slow.filter(pl.col("rank") == rank)
     size, count, spent = (int(mine[name].sum()) for name in ("bytes", "copies", "duration_ns"))
-    text = f"{count} copies through pageable memory on rank {rank}: {format_bytes(size)}, {format_ns(cost)} a step"
+    text = f"{count} copies through pageable memory on rank {rank}: {format_bytes(size)}, {format_ns(cost)} {per}"
     pinned = copies.filter(pl.col("memory") == "pinned", pl.col("rank") == rank, pl.col("kind").is_in(mine["kind"]))
     fast = int(pinned["duration_ns"].sum())
     if fast and spent and size:
         rates = (size * 1e9 / spent, int(pinned["bytes"].sum()) * 1e9 / fast)
         text += f", at {format_bytes(rates[0])}/s (pinned: {format_bytes(rates[1])}/s)"
     yield Finding(f"{text}; the host waits for all but small ones", cost)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 3]}..."
-
-
-def _ranks(ranks: list[int]) -> str:
-    shown = ", ".join(map(str, ranks[:_SHOWN]))
-    more = f" and {len(ranks) - _SHOWN} more" if len(ranks) > _SHOWN else ""
-    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}{more}"

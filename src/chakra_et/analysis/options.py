@@ -8,7 +8,7 @@ from typing import Any, Literal
 from chakra_et.errors import InputError
 from chakra_et.specs import KernelClasses, System, load_kernel_classes
 
-__all__ = ["Choice", "Options", "check_keys"]
+__all__ = ["Choice", "Options", "check_fixed", "check_keys"]
 
 Choice = Literal["all", "whole"] | int | tuple[int, ...] | None
 
@@ -72,3 +72,14 @@ def check_keys(options: Options, known: tuple[str, ...], default: tuple[str, ...
         got = f"'{strange[0]}'" if strange else "nothing"
         raise InputError(f"by: expected one or more of {', '.join(known)}, got {got}; leave it out")
     return wanted
+
+
+def check_fixed(options: Options, keys: tuple[str, ...]) -> None:
+    """Refuse other rows than those that an analysis has.
+
+    Raises:
+        InputError: Rows were asked for that are told apart by anything but `keys`.
+    """
+    if options.by is not None and set(options.by) != set(keys):
+        got = ", ".join(options.by) or "nothing"
+        raise InputError(f"by: expected {', '.join(keys)}, as its rows always are, got {got}; leave it out")

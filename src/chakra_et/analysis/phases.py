@@ -17,7 +17,7 @@ from chakra_et.analysis.charts import COLORS, stacked_bars
 from chakra_et.analysis.cover import cover_of
 from chakra_et.analysis.embedded import embedded_tokens
 from chakra_et.analysis.layer_rows import layer_rows, layers_of
-from chakra_et.analysis.options import Options
+from chakra_et.analysis.options import Options, check_fixed
 from chakra_et.analysis.phase_of import of_activities, phases_of, trains
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
@@ -271,6 +271,7 @@ def _rates(step: Mapping[str, int | None], span_ns: int) -> dict[str, object]:
 
 def combine(parts: Mapping[int, Part], job: Job) -> Phases:
     """Put the ranks together."""
+    check_fixed(job.options, ("rank", "iteration", "phase"))
     table = pl.concat([parts[rank].table for rank in job.ranks])
     layers = pl.concat([parts[rank].layers for rank in job.ranks])
     sources = [parts[rank].layer_source for rank in job.ranks if parts[rank].layer_source]
@@ -290,12 +291,13 @@ def combine(parts: Mapping[int, Part], job: Job) -> Phases:
         notes.append("most of the device's time belongs to no phase that annotations, autograd or modules tell")
     said = tuple(dict.fromkeys((*job.notes, *notes)))
     source = sources[0] if sources else ""
-    findings = (*_ratio_findings(table), *_token_findings(table), *_layer_findings(table, layers))
+    per = job.per_stretch
+    findings = (*_ratio_findings(table, per), *_token_findings(table, per), *_layer_findings(table, layers, per))
     findings = tuple(sorted(findings, key=lambda finding: -finding.cost_ns))
     return Phases("phases", job.options.as_dict(), table, job.coverage, said, findings, layers, source)
 
 
-def _ratio_findings(table: pl.DataFrame) -> list[Finding]:
+def _ratio_findings(table: pl.DataFrame, per: str) -> list[Finding]:
     """Say where a training step's phases are out of proportion."""
     steps = table.select("rank", "iteration").n_unique()
     time = {name: int(table.filter(pl.col("phase") == name)["device_ns"].sum()) for name in PHASES}
@@ -308,19 +310,19 @@ def _ratio_findings(table: pl.DataFrame) -> list[Finding]:
         found.append(
             Finding(
                 f"the backward pass takes {backward / forward:.1f} times the forward pass ({format_ns(backward)} and "
-                f"{format_ns(forward)} of device time a step); {why}",
+                f"{format_ns(forward)} of device time {per}); {why}",
                 max(backward - 2 * forward, 0),
             )
         )
     total = forward + backward + optimizer
     if optimizer > _LARGE_OPTIMIZER * total:
         share = format_share(optimizer, total)
-        text = f"the optimizer takes {share} of the computing phases' device time, {format_ns(optimizer)} a step"
+        text = f"the optimizer takes {share} of the computing phases' device time, {format_ns(optimizer)} {per}"
         found.append(Finding(text, optimizer))
     return found
 
 
-def _token_findings(table: pl.DataFrame) -> list[Finding]:
+def _token_findings(table: pl.DataFrame, per: str) -> list[Finding]:
     """Say how fast tokens are computed, where markers tell."""
     found = []
     for name in (*_INFERENCE, "forward"):
@@ -328,7 +330,7 @@ def _token_findings(table: pl.DataFrame) -> list[Finding]:
         tokens, span = int(rows["tokens"].sum()), int(rows["span_ns"].sum())
         if not span:
             continue
-        text = f"{name}: {tokens * 1e9 / span:,.0f} tokens/s a rank, {tokens // rows.height:,} tokens a step"
+        text = f"{name}: {tokens * 1e9 / span:,.0f} tokens/s a rank, {tokens // rows.height:,} tokens {per}"
         each = rows["output_token_ns"].median()
         if isinstance(each, float):
             text += f"; {format_ns(each)} an output token"
@@ -336,7 +338,7 @@ def _token_findings(table: pl.DataFrame) -> list[Finding]:
     return found
 
 
-def _layer_findings(table: pl.DataFrame, layers: pl.DataFrame) -> list[Finding]:
+def _layer_findings(table: pl.DataFrame, layers: pl.DataFrame, per: str) -> list[Finding]:
     """Say which layer takes much longer than others of its type, if that shows in a step."""
     spans = table.group_by("rank", "iteration").agg(pl.col("span_ns").first())["span_ns"]
     found = []
@@ -350,7 +352,7 @@ def _layer_findings(table: pl.DataFrame, layers: pl.DataFrame) -> list[Finding]:
         if slowest["device_ns"] > _SLOW_LAYER * middle > 0 and more > _NOTABLE * float(spans.mean()):  # type: ignore[arg-type]
             text = (
                 f"layer {slowest['layer']} takes {slowest['device_ns'] / middle:.1f} times the median {kind}: "
-                f"{format_ns(slowest['device_ns'])} a step against {format_ns(middle)}"
+                f"{format_ns(slowest['device_ns'])} {per} against {format_ns(middle)}"
             )
             found.append(Finding(text, int(more)))
     return found

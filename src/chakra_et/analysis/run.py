@@ -21,6 +21,7 @@ from chakra_et.errors import ChakraError, InputError, TraceError
 from chakra_et.io import FORMATS, list_paths, read
 from chakra_et.ir import ProcessGroup, Trace, TraceSet
 from chakra_et.ir.process_group import join_groups
+from chakra_et.units import format_ranks
 
 __all__ = ["Job", "Measure", "Measured", "Progress", "Source", "make_job", "measure_all", "run_one"]
 
@@ -86,13 +87,18 @@ class Job:
         return "step" if any(window.iteration is not None for window in windows) else "profile"
 
     @property
+    def per_stretch(self) -> str:
+        """What a cost is told of: ``a step``, or ``in the profile`` where there are no iterations."""
+        return "a step" if self.stretch == "step" else "in the profile"
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What was guessed, each once."""
         notes = [note for fact in self.facts.values() for note in fact.notes]
         hosted = [fact.rank for fact in self.facts.values() if not fact.has_device]
         if hosted:
-            who = "no rank" if len(hosted) == len(self.facts) else f"ranks {hosted}: none"
-            notes.append(f"{who} has device activities: the host's operators are taken for them")
+            who = "no rank has" if len(hosted) == len(self.facts) else f"{format_ranks(hosted)}: no"
+            notes.append(f"{who} device activities, so the host's operators are taken for them")
         return tuple(dict.fromkeys(notes))
 
 

@@ -15,7 +15,7 @@ from chakra_et.analysis.meetings import clocks_of, joined, measure_communication
 from chakra_et.analysis.options import Options, check_keys
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
-from chakra_et.units import format_ns, format_share
+from chakra_et.units import format_ns, format_ranks, format_share
 
 __all__ = ["Skew", "combine", "measure", "skew"]
 
@@ -235,16 +235,14 @@ def _notes(arrivals: pl.DataFrame, clocks: pl.DataFrame) -> list[str]:
     moved = clocks.filter(pl.col("offset_ns") != 0)
     if moved.height:
         most = int(moved["offset_ns"].abs().max() or 0)  # type: ignore[arg-type]
-        notes.append(
-            f"clocks of ranks {moved['rank'].to_list()} were shifted by up to {format_ns(most)}, from causality"
-        )
+        notes.append(f"{format_ranks(moved['rank'])}: clocks were shifted by up to {format_ns(most)}, from causality")
     loose = clocks.filter((pl.col("high_ns") - pl.col("low_ns")) > 0)
     if loose.height:
         width = int((loose["high_ns"] - loose["low_ns"]).max() or 0)
         notes.append(f"causality leaves clock offsets open by up to {format_ns(width)}: arrivals are as sure as that")
     apart = clocks.filter(pl.col("low_ns") > pl.col("high_ns"))
     if apart.height:
-        notes.append(f"the clocks of ranks {apart['rank'].to_list()} contradict causality: they drift, or are inexact")
+        notes.append(f"{format_ranks(apart['rank'])}: clocks contradict causality: they drift, or are inexact")
     return notes
 
 
@@ -276,7 +274,7 @@ def _findings(arrivals: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
         said.append(
             Finding(
                 f"rank {row['rank']} arrives last in {share} of {row['kind']}{group}; "
-                f"costs the others {format_ns(cost)} a {job.stretch} at most{why}",
+                f"costs the others {format_ns(cost)} {job.per_stretch} at most{why}",
                 cost,
             )
         )

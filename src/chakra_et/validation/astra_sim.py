@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import polars as pl
 
 from chakra_et.ir import CommType, NodeType, Trace, TraceSet, build_graph
+from chakra_et.units import format_list
 from chakra_et.validation.communication import COLLECTIVE, RECV, SEND, communications, known_groups
-from chakra_et.validation.findings import Hits, listed, one
+from chakra_et.validation.findings import Hits, one
 from chakra_et.validation.matching import RankHits, all_communications
 
 __all__ = ["check_astra_rank", "check_astra_set"]
@@ -86,7 +87,9 @@ def _collectives(table: pl.DataFrame) -> Iterator[Hits]:
     yield Hits(
         "astra-collective",
         [row[0] for row in bad],
-        lambda k: f"expected one of {listed(kind.name for kind in SUPPORTED)}, got {names.get(bad[k][1], bad[k][1])}",
+        lambda k: (
+            f"expected one of {format_list(kind.name for kind in SUPPORTED)}, got {names.get(bad[k][1], bad[k][1])}"
+        ),
     )
     least = pl.when(pl.col("comm_type") == int(CommType.ALL_GATHER)).then(SPLITS).otherwise(1).alias("least")
     small = (
@@ -140,7 +143,9 @@ def _groups(table: pl.DataFrame, trace: Trace, rank: int, trace_set: TraceSet) -
         elif len(group.ranks) < 2:
             texts[name] = f"expected a group of 2 or more ranks, got '{name}' of {len(group.ranks)}"
         elif rank not in group.ranks:
-            texts[name] = f"expected a group with rank {rank} in it, got '{name}' of the ranks {listed(group.ranks)}"
+            texts[name] = (
+                f"expected a group with rank {rank} in it, got '{name}' of the ranks {format_list(group.ranks)}"
+            )
     bad = rows.filter(pl.col("pg_name").is_in(list(texts))).select("id", "pg_name").rows()
     yield Hits("astra-group", [row[0] for row in bad], lambda k: texts[bad[k][1]])
 
@@ -149,7 +154,7 @@ def check_astra_set(trace_set: TraceSet) -> Iterator[RankHits]:
     """Check that the ranks fit together: one trace a rank, equal orders and sizes, sends with receives."""
     ranks = sorted(trace_set.ranks)
     if ranks != list(range(trace_set.world_size)) or len(ranks) < 2:
-        text = f"expected traces of 2 or more ranks, numbered from 0 without holes, got {listed(ranks) or 'none'}"
+        text = f"expected traces of 2 or more ranks, numbered from 0 without holes, got {format_list(ranks) or 'none'}"
         yield None, one("astra-rank", text)
     table = all_communications(trace_set)
     if table.is_empty():

@@ -8,7 +8,8 @@ import polars as pl
 
 from chakra_et.ir import CommType, NodeType, ProcessGroup, Trace, TraceSet
 from chakra_et.ir.process_group import groups_of
-from chakra_et.validation.findings import Hits, listed
+from chakra_et.units import format_list
+from chakra_et.validation.findings import Hits
 
 __all__ = ["check_communications", "check_groups", "check_host", "communications", "known_groups"]
 
@@ -51,7 +52,8 @@ def check_groups(trace: Trace, rank: int, trace_set: TraceSet) -> Iterator[Hits]
         "group-unknown",
         [row[0] for row in unknown],
         lambda k: (
-            f"expected a process group of the trace ({listed(sorted(groups)) or 'it has none'}), got '{unknown[k][1]}'"
+            f"expected a process group of the trace ({format_list(sorted(groups)) or 'it has none'}), "
+            f"got '{unknown[k][1]}'"
         ),
     )
     foreign = [name for name, group in groups.items() if group.ranks and rank not in group.ranks]
@@ -61,7 +63,7 @@ def check_groups(trace: Trace, rank: int, trace_set: TraceSet) -> Iterator[Hits]
         [row[0] for row in outside],
         lambda k: (
             f"expected a group that rank {rank} is a member of, got '{outside[k][1]}' of the ranks "
-            f"{listed(groups[outside[k][1]].ranks)}"
+            f"{format_list(groups[outside[k][1]].ranks)}"
         ),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -101,14 +101,3 @@ class ValidationReport:
 def one(rule: str, text: str, node: int | None = None) -> Hits:
     """Return a single hit."""
     return Hits(rule, (node,), lambda _: text)
-
-
-def listed(values: Iterable[object], most: int = 8) -> str:
-    """Return values as text, the first `most` of them."""
-    items = [str(value) for value in values]
-    return ", ".join(items[:most]) + (f" and {len(items) - most} more" if len(items) > most else "")
-
-
-def short(name: str, most: int = 60) -> str:
-    """Return a node name for a message: kernel names can be thousands of characters long."""
-    return name if len(name) <= most else f"{name[: most - 3]}..."

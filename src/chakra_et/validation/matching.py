@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import polars as pl
 
 from chakra_et.ir import CommType, TraceSet
+from chakra_et.units import format_list
 from chakra_et.validation.communication import COLLECTIVE, RECV, SEND, communications, known_groups
-from chakra_et.validation.findings import Hits, listed
+from chakra_et.validation.findings import Hits
 
 __all__ = ["RankHits", "all_communications", "check_matching", "unpaired"]
 
@@ -72,7 +73,7 @@ def _missing_ranks(trace_set: TraceSet) -> Iterator[RankHits]:
     groups = [group for trace in trace_set for group in (*trace.process_groups, *trace_set.process_groups)]
     members = {member for group in groups for member in group.ranks}
     missing = sorted((members | set(range(trace_set.world_size))) - present)
-    text = f"expected a trace of each of {len(present) + len(missing)} ranks, got none of {listed(missing)}"
+    text = f"expected a trace of each of {len(present) + len(missing)} ranks, got none of {format_list(missing)}"
     yield None, Hits("match-missing-rank", [None] * bool(missing), lambda k: text)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 
 from chakra_et.errors import InputError
 from chakra_et.ir import Trace, TraceSet
+from chakra_et.units import format_name
 from chakra_et.validation import communication, structure, timing
 from chakra_et.validation.astra_sim import check_astra_rank, check_astra_set
-from chakra_et.validation.findings import Check, Finding, Hits, Rule, ValidationReport, short
+from chakra_et.validation.findings import Check, Finding, Hits, Rule, ValidationReport
 from chakra_et.validation.matching import RankHits, check_matching
 
 __all__ = ["RULES", "TARGETS", "validate"]
@@ -160,4 +161,4 @@ class _Report:
 
 def _name(trace: Trace, node: int) -> str:
     position = trace.nodes["id"].index_of(node)
-    return "" if position is None else short(str(trace.nodes["name"][position] or ""))
+    return "" if position is None else format_name(str(trace.nodes["name"][position] or ""))

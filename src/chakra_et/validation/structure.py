@@ -16,7 +16,8 @@ from chakra_et.ir import Graph, NodeType, Trace, TraceSet, build_graph
 from chakra_et.ir.arrays import string_bytes
 from chakra_et.ir.columns import ATTRIBUTE_COLUMNS
 from chakra_et.ir.graph import DEPENDENCY_COLUMNS, edge_list, positions
-from chakra_et.validation.findings import Hits, short
+from chakra_et.units import format_name
+from chakra_et.validation.findings import Hits
 
 __all__ = ["check_attributes", "check_edges", "check_ids", "check_types"]
 
@@ -59,7 +60,7 @@ def check_edges(trace: Trace, rank: int, trace_set: TraceSet) -> Iterator[Hits]:
     names = trace.nodes["name"].fill_null("")
     texts = []
     for cycle in cycles:
-        path = [f"{ids[node]} ('{short(names[int(node)])}')" for node in cycle[:8]]
+        path = [f"{ids[node]} ('{format_name(names[int(node)])}')" for node in cycle[:8]]
         path += ["..."] if len(cycle) > 8 else []
         texts.append(f"expected an acyclic graph, got the cycle {' -> '.join([*path, str(ids[cycle[0]])])}")
     nodes = [int(ids[cycle[0]]) for cycle in cycles] + [None] * (count - len(cycles))

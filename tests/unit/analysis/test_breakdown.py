@@ -188,7 +188,7 @@ def test_without_a_device_the_hosts_work_is_divided():
         "overlap": 2, "idle": 6, "idle_host_bound": 6,
     }  # fmt: skip
     result = breakdown(trace)
-    assert result.notes[-1] == "no rank has device activities: the host's operators are taken for them"
+    assert result.notes[-1] == "no rank has device activities, so the host's operators are taken for them"
     assert [finding.text for finding in result.findings] == [
         "the host is idle between operators: 30.0 % of the time, 6 ns of a rank's profile at most",
         "communication that no operator hides: 15.0 % of the time, 3 ns of a rank's profile at most",

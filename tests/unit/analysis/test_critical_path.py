@@ -386,7 +386,7 @@ def test_the_picture_shows_classes_and_their_gains(converted):
 
 
 def test_rows_are_by_kind_only():
-    with pytest.raises(InputError, match="of kind, got"):
+    with pytest.raises(InputError, match=r"^by: expected kind, as its rows always are, got rank; "):
         critical_path(staggered(), options=replace(WHOLE, by=("rank",)))
     with pytest.raises(InputError, match="iteration"):
         critical_path(staggered(), options=Options(iteration=5))

@@ -107,8 +107,10 @@ def test_a_step_that_stands_out():
 
 
 def test_keys():
-    with pytest.raises(InputError, match=r"^by: expected one or more of rank, iteration, got 'name'"):
-        iterations(served("x"), options=Options(by=("name",)))
+    for by in (("name",), ("rank",)):
+        with pytest.raises(InputError, match=rf"^by: expected rank, iteration, as its rows always are, got {by[0]}; "):
+            iterations(served("x"), options=Options(by=by))
+    assert iterations(served("x"), options=Options(by=("iteration", "rank"))).table.height
 
 
 def test_nothing_at_all():

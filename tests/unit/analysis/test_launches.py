@@ -292,7 +292,7 @@ def test_a_host_alone_launches_nothing():
     rank.op("aten::mm", 0, 5)
     result = launches(rank.build())
     assert result.table.height == result.queue.height == result.spans.height == 0
-    assert result.notes[-1] == "no rank has a device: nothing is launched there"
+    assert result.notes[-1] == "no rank has a device, so nothing is launched there"
     assert launches(Rank().build()).table.height == 0
     assert launches(rank.build(), options=Options(by=("stream",))).table.height == 0
 

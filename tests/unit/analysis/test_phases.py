@@ -6,6 +6,7 @@ import pytest
 from chakra_et.analysis.options import Options
 from chakra_et.analysis.phases import PHASES, phases
 from chakra_et.conversion import convert
+from chakra_et.errors import InputError
 from chakra_et.ir import NodeType, TraceBuilder
 
 
@@ -302,3 +303,10 @@ def test_real_profiles(repository, name, expected):
         source, kind, count = layers[name]
         assert result.layer_source == source
         assert result.layers.filter(pl.col("module_type") == kind).height == count
+
+
+def test_rows_are_by_phase_only():
+    builder = TraceBuilder(rank=0)
+    builder.add("mul_kernel", NodeType.COMP_NODE, start_ns=9, duration_ns=5, stream=7, is_cpu_op=False)
+    with pytest.raises(InputError, match=r"^by: expected rank, iteration, phase, as its rows always are, got rank; "):
+        phases(builder.build(), options=Options(by=("rank",)))

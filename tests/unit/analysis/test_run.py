@@ -122,7 +122,7 @@ def test_notes_are_said_once():
     hosted.op("aten::mm", 0, 5)
     notes = job_of(TraceSet((rank_of(0), hosted.build()))).notes
     assert notes.count("no iterations: nothing marks them, and nothing repeats") == 1
-    assert "ranks [1]: none has device activities: the host's operators are taken for them" in notes
+    assert "rank 1: no device activities, so the host's operators are taken for them" in notes
 
 
 def test_options_as_plain_data():

@@ -129,7 +129,7 @@ def test_clocks_that_are_off_are_shifted():
     assert result.clocks.select("rank", "reference", "offset_ns").rows() == [(0, None, 0), (1, 0, -1_000_000)]
     assert result.meetings.select("first_ns", "skew_ns", "last_rank", "cost_ns").rows() == [(0, 20, 1, 20)]
     assert of_rank(source, 1, *WHY) == (20, 20, 0, 0)
-    assert result.notes[-2] == "clocks of ranks [1] were shifted by up to 1.000 ms, from causality"
+    assert result.notes[-2] == "rank 1: clocks were shifted by up to 1.000 ms, from causality"
 
 
 def test_clocks_that_were_shifted_back_count_from_the_first_arrival():
@@ -221,7 +221,7 @@ def test_findings_name_the_rank_its_cost_and_why():
     result = skew(source)
     assert [(finding.text, finding.cost_ns) for finding in result.findings] == [
         (
-            "rank 1 arrives last in 100.0 % of all_reduce of group 0; costs the others 40 ns a profile at most; "
+            "rank 1 arrives last in 100.0 % of all_reduce of group 0; costs the others 40 ns in the profile at most; "
             "mostly its compute takes longer (100.0 %)",
             40,
         )

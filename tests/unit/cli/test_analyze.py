@@ -214,7 +214,7 @@ def test_users_name_kernels(chakra, folder, tmp_path):
     [
         (["breakdown", "--iteration", "7"], 1, "iteration: expected some of 0, 1, 2, 3, got 7"),
         (["breakdown", "--by", "colour"], 1, "by: expected one or more of rank, iteration, got 'colour'"),
-        (["critical-path", "--by", "rank"], 1, "by: expected one or more of kind, got 'rank'"),
+        (["critical-path", "--by", "rank"], 1, "by: expected kind, as its rows always are, got rank"),
         (["breakdown", "--system", "h1000"], 1, "h1000"),
         (["breakdwn"], 2, "argument ANALYSIS: invalid choice: 'breakdwn'"),
         (["breakdown", "--iteration", "two"], 2, "expected numbers such as 3,4, or all, or whole, got 'two'"),
