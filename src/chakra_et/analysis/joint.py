@@ -13,7 +13,7 @@ import numpy.typing as npt
 import polars as pl
 
 from chakra_et._jit.joint import end_times, join_graphs, topological_order, walk_back
-from chakra_et.analysis.exchange import Exchange, partners_known, split
+from chakra_et.analysis.exchange import Exchange, partners_known, recorded_exchange
 from chakra_et.analysis.skeleton import Skeleton
 from chakra_et.ir import ProcessGroup
 from chakra_et.ir.clocks import estimate_offsets
@@ -189,7 +189,9 @@ class _Seats:
         ready = table["ready_ns"].fill_null(0).to_numpy() + shift[owner]
         untimed = table["start_ns"].is_null().to_numpy()
         inside = (table["slot"].to_numpy() >= 0) & ((start < high) | untimed)
-        exchange = split(table, np.where(inside, np.maximum(start, low), start), np.minimum(end, high), ready)
+        exchange = recorded_exchange(
+            table, np.where(inside, np.maximum(start, low), start), np.minimum(end, high), ready
+        )
         nodes = table["slot"].to_numpy() + offsets[owner]
         rooms = table["meeting"].to_numpy()
         count = int(rooms.max(initial=-1)) + 1

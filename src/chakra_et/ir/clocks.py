@@ -17,12 +17,11 @@ import numpy.typing as npt
 import polars as pl
 
 from chakra_et._jit.clock_bounds import NO_BOUND_NS, clock_bounds
-from chakra_et.ir.enums import CommType, NodeType
+from chakra_et.ir.enums import NodeType
+from chakra_et.ir.exchange import FROM_ROOT, TO_ROOT
 
 __all__ = ["estimate_offsets", "offset_bounds"]
 
-_FROM_ROOT = [int(kind) for kind in (CommType.BROADCAST, CommType.SCATTER)]
-_TO_ROOT = [int(kind) for kind in (CommType.REDUCE, CommType.GATHER)]
 Int = npt.NDArray[np.int64]
 
 
@@ -84,7 +83,7 @@ def _told(table: pl.DataFrame) -> pl.DataFrame:
     """Return the timed communications, those of one meeting together, and whether others need them or they others."""
     sent = pl.col("type") != int(NodeType.COMM_COLL_NODE)
     is_root = (pl.col("rank") == pl.col("comm_root")).fill_null(False)
-    from_root, to_root = (pl.col("comm_type").is_in(kinds).fill_null(False) for kinds in (_FROM_ROOT, _TO_ROOT))
+    from_root, to_root = (pl.col("comm_type").is_in(kinds).fill_null(False) for kinds in (FROM_ROOT, TO_ROOT))
     return (
         table.filter(pl.col("start_ns").is_not_null())
         .select(

@@ -1,9 +1,4 @@
-"""How communications went when they were recorded: who waited for whom, and how long each transfer took.
-
-Of a collective in which all need one another, everybody waits for the last; what its recorded duration holds after that
-is the transfer. A send may be over before its receive begins, and what comes from a root doesn't wait for the others:
-where the recording shows that some communications of a type do so, those of that type that don't show the contrary are
-taken to do so.
+"""How communications of a workload went when they were recorded, by the rules of `chakra_et.ir.exchange`.
 
 Shape letters: N nodes, M meetings, P participants, R ranks.
 """
@@ -16,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from chakra_et.ir import CommType, NodeType
+from chakra_et.ir import NodeType
+from chakra_et.ir.exchange import NEVER, Participants, split
 from chakra_et.ir.graph import positions
 from chakra_et.sim.meetings import Meetings
 from chakra_et.sim.workload import Workload
@@ -25,11 +21,6 @@ __all__ = ["Exchange", "measure", "plain_exchange", "recorded_offsets", "window_
 
 Int = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
-
-_FROM_ROOT = [int(kind) for kind in (CommType.BROADCAST, CommType.SCATTER)]
-_TO_ROOT = [int(kind) for kind in (CommType.REDUCE, CommType.GATHER)]
-# Recorded times are this exact at best.
-_EXACT_NS = 1_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,91 +142,38 @@ def measure(workload: Workload, meetings: Meetings, offsets: Int) -> Exchange:
         meetings: Who meets.
         offsets: int64 [R]: added to each rank's clock.
     """
-    facts = _Facts(workload, meetings, offsets)
-    led, free = facts.led(), facts.free()
-    arrival = np.where(led[facts.rooms] & ~facts.leads, -1, facts.ready_node)
-    come = np.full(len(meetings.seats) - 1, np.iinfo(np.int64).min)
-    np.maximum.at(come, facts.rooms, np.where(arrival >= 0, facts.ready, np.iinfo(np.int64).min))
-    own = np.clip(facts.end - np.maximum(come[facts.rooms], facts.start), 0, None)
-    own = np.where(facts.timed, own, _untimed(workload, meetings, facts))
-    own = np.where(free, facts.duration, own)
-    total = np.bincount(facts.rooms, np.where(free, 0, own), len(come))
-    count = np.bincount(facts.rooms, ~free, len(come))
-    transfer = np.where(count > 0, np.rint(total / np.maximum(count, 1)), -1).astype(np.int64)
-    return Exchange("recorded", arrival, ~free, own.astype(np.int64), transfer)
+    rooms, count = meetings.rooms, len(meetings.seats) - 1
+    who, ready_node = _participants(workload, meetings, offsets)
+    roles = split(who, np.full(count, NEVER, np.int64))
+    total = np.bincount(rooms, np.where(roles.waits, roles.own_ns, 0), count)
+    waiting = np.bincount(rooms, roles.waits, count)
+    transfer = np.where(waiting > 0, np.rint(total / np.maximum(waiting, 1)), -1).astype(np.int64)
+    return Exchange("recorded", np.where(roles.arrives, ready_node, -1), roles.waits, roles.own_ns, transfer)
 
 
-def _untimed(workload: Workload, meetings: Meetings, facts: _Facts) -> Int:
-    """Return transfers where starts are missing: as split before, else the shortest duration of the meeting."""
-    shortest = np.full(len(meetings.seats) - 1, np.iinfo(np.int64).max)
-    np.minimum.at(shortest, facts.rooms, facts.duration)
-    split = workload.integers("transfer_ns")[meetings.nodes]
-    return np.where(split >= 0, split, shortest[facts.rooms])
-
-
-class _Facts:
-    """What is recorded of the participants, each [P], times on one clock.
-
-    Attributes:
-        rooms: Its meeting.
-        kind: `comm_type`; -1 for sends and receives.
-        sends: True for sends.
-        leads: True for a sender, and for the root of what comes from a root.
-        start, end, duration: Recorded times.
-        ready: When it could give data to others.
-        ready_node: The node that starts then.
-        timed: Whether all participants of its meeting have recorded starts.
-        early: Whether it left before the last one had come.
-        late: Whether another came after it, and it left after that one had come.
-    """
-
-    def __init__(self, workload: Workload, meetings: Meetings, offsets: Int) -> None:
-        nodes, table = meetings.nodes, meetings.table
-        self.rooms = meetings.rooms
-        owner = workload.owners[nodes]
-        self.duration = np.maximum(workload.integers("duration_ns", 0)[nodes], 0)
-        self.start = workload.integers("start_ns", 0)[nodes] + offsets[owner]
-        self.end = self.start + self.duration
-        self.host = workload.flags("is_cpu_op")[nodes]
-        self.kind = table["comm_type"].fill_null(-1).to_numpy()[self.rooms]
-        kinds = workload.integers("type")[nodes]
-        self.sends = kinds == NodeType.COMM_SEND_NODE
-        root = table["root"].fill_null(-1).to_numpy()[self.rooms]
-        self.is_root = root == workload.ranks[owner]
-        self.rooted = root >= 0
-        self.leads = self.sends | (self.is_root & np.isin(self.kind, _FROM_ROOT))
-        self.ready_node, self.ready = _ready(workload, nodes, self.start, offsets, self.host & (self.kind < 0))
-        rooms = len(meetings.seats) - 1
-        lost = np.zeros(rooms, np.bool_)
-        lost[self.rooms[~workload.present("start_ns")[nodes]]] = True
-        self.timed = ~lost[self.rooms]
-        last = np.full(rooms, np.iinfo(np.int64).min)
-        np.maximum.at(last, self.rooms, self.ready)
-        last = last[self.rooms]
-        self.early = self.timed & (self.end < last - _EXACT_NS)
-        self.late = self.timed & (self.start < last) & (self.end >= last)
-
-    def _shown(self, who: Bool) -> Bool:
-        """Return the participants `who` that needn't wait: of types in which some didn't, those that don't show it."""
-        kind = np.where(self.kind < 0, len(CommType), self.kind) * 2 + self.host
-        some = np.zeros(2 * len(CommType) + 2, np.bool_)
-        some[kind[who & self.early]] = True
-        shown: Bool = who & some[kind] & ~self.late
-        return shown
-
-    def free(self) -> Bool:
-        """Return who waits for nobody, bool [P]: of senders, roots that give, and others that only give to a root."""
-        gives = self.rooted & ~self.is_root & np.isin(self.kind, _TO_ROOT)
-        return self._shown(self.sends | (self.leads & self.rooted) | gives)
-
-    def led(self) -> Bool:
-        """Return the meetings in which all wait for one participant only, bool [M]."""
-        rooms = int(self.rooms.max(initial=-1)) + 1
-        led = np.zeros(rooms, np.bool_)
-        led[self.rooms[self.free() & self.leads]] = True
-        takes = self.rooted & ~self.is_root & np.isin(self.kind, _FROM_ROOT)
-        led[self.rooms[self._shown(takes)]] = True
-        return led
+def _participants(workload: Workload, meetings: Meetings, offsets: Int) -> tuple[Participants, Int]:
+    """Return what is recorded of the participants, and the node that makes each ready, int64 [P]."""
+    nodes, rooms, table = meetings.nodes, meetings.rooms, meetings.table
+    owner = workload.owners[nodes]
+    start = workload.integers("start_ns", 0)[nodes] + offsets[owner]
+    kind = table["comm_type"].fill_null(-1).to_numpy()[rooms]
+    host = workload.flags("is_cpu_op")[nodes]
+    root = table["root"].fill_null(-1).to_numpy()[rooms]
+    ready_node, ready = _ready(workload, nodes, start, offsets, host & (kind < 0))
+    who = Participants(
+        room=rooms,
+        kind=kind,
+        sends=workload.integers("type")[nodes] == NodeType.COMM_SEND_NODE,
+        host=host,
+        rooted=root >= 0,
+        is_root=root == workload.ranks[owner],
+        start_ns=start,
+        end_ns=start + np.maximum(workload.integers("duration_ns", 0)[nodes], 0),
+        ready_ns=ready,
+        timed=workload.present("start_ns")[nodes],
+        told_ns=workload.integers("transfer_ns")[nodes],
+    )
+    return who, ready_node
 
 
 def _ready(workload: Workload, nodes: Int, start: Int, offsets: Int, ours: Bool) -> tuple[Int, Int]:
