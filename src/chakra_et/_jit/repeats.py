@@ -1,4 +1,4 @@
-"""Following a sequence one period back, and the chains that this makes.
+"""Following a sequence one period back.
 
 Shape letters: N positions.
 """
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-__all__ = ["chain", "follow", "longest_run"]
+__all__ = ["follow", "longest_run"]
 
 Int = npt.NDArray[np.int64]
 # So many equal codes in a row say that two places correspond again; more if they are further off.
@@ -90,17 +90,6 @@ def follow(codes: Int, begin: int, lag: int, reach: int, patience: int) -> Int:
         i += skip
         j += back
     return before
-
-
-@njit(cache=True, nogil=True)
-def chain(before: Int) -> Int:
-    """Follow each position back to the first of its kind, int64 [N]: `before` holds the position one period earlier."""
-    count = len(before)
-    first = np.arange(count)
-    for node in range(count):
-        if before[node] >= 0:
-            first[node] = first[before[node]]
-    return first
 
 
 @njit(cache=True, nogil=True)

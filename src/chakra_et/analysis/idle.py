@@ -17,7 +17,7 @@ from chakra_et._jit.partition import idle_stretches
 from chakra_et.analysis.windows import Window
 from chakra_et.ir import Graph, NodeType, Trace
 
-__all__ = ["Idle", "find_idle", "node_causes"]
+__all__ = ["Idle", "find_idle"]
 
 Int = npt.NDArray[np.int64]
 
@@ -56,7 +56,7 @@ def find_idle(
     # The last place is that of no activity, -1.
     first = np.append(activities["row"].to_numpy(), -1)[stretches[:, 2]]
     steps, resumed = idle_steps(
-        stretches[:, :2].copy(), first, graph.indptr, graph.preds, start, start + duration, *node_causes(trace)
+        stretches[:, :2].copy(), first, graph.indptr, graph.preds, start, start + duration, *_node_causes(trace)
     )
     return Idle(stretches, window, steps, resumed)
 
@@ -76,7 +76,7 @@ def _stretches(activities: pl.DataFrame, windows: Sequence[Window]) -> tuple[Int
     return np.concatenate(found), np.repeat(np.arange(len(counts), dtype=np.int64), counts)
 
 
-def node_causes(trace: Trace) -> tuple[npt.NDArray[np.int8], Int]:
+def _node_causes(trace: Trace) -> tuple[npt.NDArray[np.int8], Int]:
     """Return what waiting for a node counts as, int8 [N], and the stream of the device's nodes, int64 [N]."""
     nodes = trace.nodes
     host = nodes["is_cpu_op"].fill_null(False).to_numpy()

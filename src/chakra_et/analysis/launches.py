@@ -71,11 +71,12 @@ class Launches(Result):
     Attributes:
         queue: The queue of each stream over time: ``rank``, ``iteration``, ``device``, ``stream``, ``time_ns``,
             ``length`` (from then on; at one moment, first with what is launched then).
-        spans: The longest 100 host-bound stretches of each rank: ``rank``, ``iteration``, ``begin_ns``, ``end_ns``,
-            ``idle_ns`` (nothing runs), ``host_bound_ns`` (of that), ``device``, ``stream``, ``name`` and ``call`` of
-            the activity that ends it, ``after`` (the host had waited for the device in this call, and began when that
-            was done), ``host_name`` and ``host_name_ns`` (operator or call that took most of it, callees apart),
-            ``outside_ns`` (outside of any: Python, or asleep), ``module`` (of that operator).
+        spans: The longest 100 host-bound stretches of each rank: ``rank``, ``iteration``, ``begin_ns``, ``end_ns`` (on
+            the recorded clock), ``idle_ns`` (nothing runs), ``host_bound_ns`` (of that), ``device``, ``stream``,
+            ``name`` and ``call`` of the activity that ends it, ``after`` (the host had waited for the device in this
+            call, and began when that was done), ``host_name`` and ``host_name_ns`` (operator or call that took most of
+            it, callees apart), ``outside_ns`` (outside of any: Python, or asleep), ``module`` (of that operator, or of
+            the nearest above it that has one).
         host_work: What hosts do while devices wait for them, over all stretches: ``rank``, ``iteration``, ``name``
             (null: outside of any operator or call), ``spans``, ``time_ns``.
         short: Kernels that are shorter than their calls: ``rank``, ``name``, ``kind``, ``launches`` (of the name),

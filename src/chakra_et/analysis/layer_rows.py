@@ -17,11 +17,11 @@ from chakra_et.analysis.view import RankView
 from chakra_et.analysis.windows import locate
 from chakra_et.ir import NodeType
 
-__all__ = ["LAYER_SCHEMA", "layer_rows", "layers_of"]
+__all__ = ["layer_rows", "layers_of"]
 
 Int = npt.NDArray[np.int64]
 
-LAYER_SCHEMA: dict[str, type[pl.DataType]] = {
+_SCHEMA: dict[str, type[pl.DataType]] = {
     "rank": pl.Int64, "iteration": pl.Int64, "layer": pl.String, "module_type": pl.String, "device_ns": pl.Int64,
     "compute_ns": pl.Int64, "communication_ns": pl.Int64, "memory_ns": pl.Int64, "forward_ns": pl.Int64,
     "backward_ns": pl.Int64, "activities": pl.Int64,
@@ -130,7 +130,7 @@ def _labelled(layers: tuple[Layer, ...], phase: pl.Series) -> tuple[list[str], t
 
 
 def layer_rows(view: RankView, layer: pl.Series, phase: pl.Series) -> pl.DataFrame:
-    """Return a row a window and layer, as `LAYER_SCHEMA`: unions of what runs of each, inside its window.
+    """Return a row a window and layer, as `_SCHEMA`: unions of what runs of each, inside its window.
 
     Args:
         view: The rank.
@@ -141,7 +141,7 @@ def layer_rows(view: RankView, layer: pl.Series, phase: pl.Series) -> pl.DataFra
     table = view.activities.with_columns(layer=layer, phase=phase)
     table = table.filter(pl.col("window").is_not_null() & pl.col("layer").is_not_null())
     if table.is_empty():
-        return pl.DataFrame(schema=LAYER_SCHEMA)
+        return pl.DataFrame(schema=_SCHEMA)
     table = table.with_columns(end_ns=pl.min_horizontal("end_ns", ends.gather(table["window"])))
     keys = ["window", "layer"]
     found = table.group_by(keys, maintain_order=True).agg(activities=pl.len().cast(pl.Int64))

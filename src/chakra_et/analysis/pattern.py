@@ -16,13 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from chakra_et._jit.repeats import chain, follow
+from chakra_et._jit.chains import chain_heads
+from chakra_et._jit.repeats import follow
 
 __all__ = ["Period", "codes_of", "find_period", "likely_lags", "repeated_steps"]
 
 Int = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
 
+# The smallest share of positions that have a counterpart one period earlier.
 _MATCH = 0.95
 _COMPLETE = 0.9
 _LONGEST = 1.5
@@ -65,14 +67,13 @@ class Period:
         return len(self.starts)
 
 
-def find_period(names: pl.Series | Int, *, idle_ns: Int | None = None, match: float = _MATCH) -> Period | None:
+def find_period(names: pl.Series | Int, *, idle_ns: Int | None = None) -> Period | None:
     """Find the repeats that a whole sequence consists of, but for partial ones at its ends.
 
     Args:
         names: Names in order, [N], or their int64 codes.
         idle_ns: Idle time before each, [N]: a repeat begins where it is longest on average; without it, where the
             sequence begins.
-        match: Smallest share of positions with a counterpart one period earlier.
 
     Returns:
         The repeats, at least 2; None if the sequence doesn't consist of any. Layers inside a single step are not taken
@@ -91,9 +92,9 @@ def find_period(names: pl.Series | Int, *, idle_ns: Int | None = None, match: fl
     while todo:
         lag = todo.pop()
         if lag not in tried:
-            tried[lag] = aligned = _align(codes, lag, match)
+            tried[lag] = aligned = _align(codes, lag)
             todo += [aligned.lag] if aligned is not None else []
-    good = [aligned for aligned in tried.values() if aligned is not None and aligned.share >= match]
+    good = [aligned for aligned in tried.values() if aligned is not None and aligned.share >= _MATCH]
     if not good:
         return None
     best = max(aligned.settled for aligned in good)
@@ -127,10 +128,10 @@ class _Alignment:
     shifted: int
 
 
-def _align(codes: Int, lag: int, match: float) -> _Alignment | None:
+def _align(codes: Int, lag: int) -> _Alignment | None:
     """Follow the sequence one period back; None if so little of it has a counterpart that it was given up."""
     count = len(codes)
-    before = _followed(codes, lag, int(2 * (1 - match) * count) + 2 * _SHORTEST)
+    before = _followed(codes, lag, int(2 * (1 - _MATCH) * count) + 2 * _SHORTEST)
     used = before >= 0
     places = np.flatnonzero(used)
     if len(places) < count // 4:
@@ -262,7 +263,7 @@ def _spacings(codes: Int, longest: int) -> list[int]:
 def _repeats(aligned: _Alignment, idle_ns: Int | None) -> Period | None:
     """Cut the sequence where the idle time before a position and its counterparts is longest on average."""
     count, lag = len(aligned.before), aligned.lag
-    first = chain(aligned.before)
+    first = chain_heads(aligned.before)
     members = np.bincount(first, minlength=count)
     full = members >= max(2, min(count // lag, int(members.max())))
     if not full.any():
