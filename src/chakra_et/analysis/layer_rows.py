@@ -88,11 +88,10 @@ def _repeated(view: RankView, phase: pl.Series) -> pl.Series:
         )
         main = part.join(counts.head(1), on=("device", "stream"), how="semi", maintain_order="left")
         codes = main["code"].to_numpy()
-        layers = known.setdefault(codes.tobytes(), ()) or find_layers(codes)
-        known[codes.tobytes()] = layers
-        if not layers:
-            continue
-        labels, layers = _labelled(layers, main["phase"])
+        same = codes.tobytes()
+        if same not in known:
+            known[same] = find_layers(codes)
+        labels, layers = _labelled(known[same], main["phase"])
         if not layers:
             continue
         place, places = main["place"].to_numpy(), part["place"].to_numpy()

@@ -13,6 +13,7 @@ import polars as pl
 from chakra_et.analysis.axes import axis_of, bus_factor, full_bytes, scope_of
 from chakra_et.analysis.run import Job
 from chakra_et.analysis.view import RankView
+from chakra_et.ir import NodeType
 from chakra_et.ir.clocks import offset_bounds
 from chakra_et.ir.communications import meet
 
@@ -81,7 +82,15 @@ def clocks_of(table: pl.DataFrame) -> pl.DataFrame:
     """
     pairs = table.group_by("meeting").len().select((pl.col("len").cast(pl.Int64) ** 2).sum()).item() or 0
     every = -(-pairs // _PAIRS)
-    return offset_bounds(table if every <= 1 else table.filter(pl.col("meeting") % every == 0))
+    if every <= 1:
+        return offset_bounds(table)
+    # Of each group and each pair of ranks, the first and some more: who meets only in few is told by those.
+    sent = pl.col("type") != int(NodeType.COMM_COLL_NODE)
+    line = [
+        *(pl.when(~sent).then(name).alias(f"of_{name}") for name in ("pg_name", "members")),
+        *(pl.when(sent).then(name).alias(f"of_{name}") for name in ("comm_src", "comm_dst", "comm_tag")),
+    ]
+    return offset_bounds(table.filter((pl.col("meeting") - pl.col("meeting").min().over(line)) % every == 0))
 
 
 def meetings_of(table: pl.DataFrame, job: Job) -> pl.DataFrame:
