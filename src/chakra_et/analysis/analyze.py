@@ -6,8 +6,10 @@ Shape letters: R ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+import polars as pl
 
 from chakra_et.analysis import (
     breakdown,
@@ -27,6 +29,7 @@ from chakra_et.analysis.options import Options
 from chakra_et.analysis.result import Finding, Result
 from chakra_et.analysis.run import Job, Measure, Progress, Source, make_job, measure_all
 from chakra_et.errors import InputError
+from chakra_et.units import format_ns
 
 _MOST = 3
 # What these say of a matter is closer to its cause than what others say of it.
@@ -104,9 +107,22 @@ class Analyses:
         for name in sorted(self.results, key=lambda name: name not in _CLOSEST):
             for finding in self.results[name].findings[:_MOST]:
                 if finding.about not in said:
-                    found.append(finding)
+                    found.append(self._bounded(finding))
                     said |= {finding.about} - {""}
         return tuple(sorted(found, key=lambda finding: -finding.cost_ns))
+
+    def _bounded(self, finding: Finding) -> Finding:
+        """Return a finding whose cost is no more than what the critical path loses without what it costs it through."""
+        path = self.results.get("critical-path")
+        if not isinstance(path, critical_path.CriticalPath) or not finding.contributor:
+            return finding
+        kind, _, name = finding.contributor.partition(" ")
+        gains = path.table.filter((pl.col("kind") == kind) & (pl.col("name") == name))["gain_ns"]
+        gain = int(gains[0]) // max(path.steps, 1) if len(gains) else finding.cost_ns
+        if 2 * gain >= finding.cost_ns:
+            return finding
+        so = f"gets no more than {format_ns(gain)} shorter without it" if gain else "isn't any shorter without it"
+        return replace(finding, text=f"{finding.text}; but the critical path {so}", cost_ns=gain)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data: each result's, by name."""

@@ -64,6 +64,13 @@ _SHORT_NS = 30_000
 
 # What the critical path says something of, too.
 _SAME = {"idle_unexplained_ns": "class unexplained", "idle_launch_latency_ns": "class launch_latency"}
+# What of the critical path each is a part of.
+_CONTRIBUTORS = {
+    "exposed_communication_ns": "class communication",
+    "idle_communication_ns": "class communication",
+    "idle_host_bound_ns": "class host",
+    "memory_ns": "class memory",
+}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,6 +230,7 @@ def _findings(table: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
                     "most",
                     each,
                     _SAME.get(name, name),
+                    _CONTRIBUTORS.get(name, ""),
                 )
             )
     return tuple(sorted(said, key=lambda finding: -finding.cost_ns))

@@ -18,6 +18,7 @@ import polars as pl
 
 from chakra_et.analysis.charts import layout, time_unit
 from chakra_et.analysis.joint import Joint, join
+from chakra_et.analysis.names import short_name
 from chakra_et.analysis.options import Options, check_fixed
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
@@ -37,6 +38,8 @@ _MOST = {"class": 16, "group": 6, "kernel class": 8, "kernel": 8, "op": 8, "rank
 _OUTSIDE = "outside"
 # Classes that are not a rank's own doing.
 _NOT_OWN = ("communication", "late start")
+# Classes that people ask for, on the path or not.
+_ASKED_FOR = ("compute", "communication", "memory", "host")
 _WORDS = {
     "compute": "compute", "communication": "communication", "memory": "copies", "host": "the host's work",
     "launch_latency": "launch latency", "host_idle": "idle time of host threads",
@@ -56,7 +59,8 @@ _LEAST_DRAWN = 0.002
 class CriticalPath(Result):
     """What bounds the chosen stretch, over all ranks.
 
-    Columns of `table`, a row a contributor that is on the path, the largest of each ``kind`` first: ``kind``
+    Columns of `table`, a row a contributor that is on the path, the largest of each ``kind`` first, and the classes
+    compute, communication, memory and host if they take any time: ``kind``
     (``class``: compute, communication, memory, host, and gaps that nothing explains better; ``group``: communications
     of a process group; ``kernel class``; ``kernel``; ``op``: the host's own time in an operator, and the activities
     that it launched; ``rank``: all that a rank does itself, its communications excepted; ``host of rank``), ``name``,
@@ -240,7 +244,12 @@ def _table(joint: Joint, parts: Sequence[Skeleton], labels: Sequence[list[str]],
     rows, finish = [], joint.finish_ns
     for kind, most in _MOST.items():
         times = path.group_by(kind, maintain_order=True).agg(pl.col("ns").sum()).drop_nulls(kind)
-        for name, time in times.sort("ns", descending=True, maintain_order=True).head(most).iter_rows():
+        ranked = times.sort("ns", descending=True, maintain_order=True).head(most).rows()
+        if kind == "class" and finish:
+            on_path = {name for name, _ in ranked}
+            known = {word for part in parts for word in part.classes}
+            ranked += [(name, 0) for name in _ASKED_FOR if name in known - on_path]
+        for name, time in ranked:
             nothing[:] = False
             total = 0
             for place, chosen in _chosen(kind, name, parts, labels):
@@ -250,6 +259,8 @@ def _table(joint: Joint, parts: Sequence[Skeleton], labels: Sequence[list[str]],
             if name == _OUTSIDE and kind == "class":
                 nothing[joint.outside :] = True
                 total += int(joint.duration_ns[joint.outside :].sum())
+            if not (time or total):
+                continue
             end = joint.finish_without(nothing, buffer)
             rows.append((kind, name, time, time / finish, total, end, finish - end, (finish - end) / finish))
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
@@ -300,7 +311,7 @@ def _findings(table: pl.DataFrame, finish: int, steps: int) -> tuple[Finding, ..
 
 
 def _noun(kind: str, name: str) -> str:
-    short = format_name(name)
+    short = format_name(short_name(name) if kind == "kernel" else name)
     return {
         "class": _WORDS.get(name, name),
         "group": f"communication of group {short}",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from chakra_et.analysis.charts import bars, kind_color, time_unit
+from chakra_et.analysis.names import short_name
 from chakra_et.analysis.options import Options, check_keys
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
@@ -133,8 +134,8 @@ def _findings(rows: pl.DataFrame, kinds: pl.DataFrame, job: Job) -> tuple[Findin
                 each = total // steps
                 calls = format_number_of(count // steps, "call") if count >= steps else "less than one call"
                 text = (
-                    f"{format_name(name)} takes {format_share(share, 1)} of the {whose} time, {format_ns(each)} of a "
-                    f"rank's {job.stretch} in {calls}"
+                    f"{format_name(short_name(name))} takes {format_share(share, 1)} of the {whose} time, "
+                    f"{format_ns(each)} of a rank's {job.stretch} in {calls}"
                 )
                 said.append(Finding(text, each, f"{'kernel' if job.has_device else 'op'} {name}"))
     unknown = float(kinds.filter(pl.col("kind") == "other")["share"].sum())

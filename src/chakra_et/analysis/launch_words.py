@@ -92,7 +92,7 @@ def _host_bound(
         f"{format_number_of(spans // steps, 'time')}, {format_ns(late // steps)} in all; the host is then mostly "
         f"{', '.join(parts)}"
     )
-    return [Finding(text, late // steps, "idle_host_bound_ns")]
+    return [Finding(text, late // steps, "idle_host_bound_ns", "class host")]
 
 
 def _capture(capture: pl.DataFrame, counts: Mapping[int, Mapping[str, Any]], span: int, whole: str) -> list[Finding]:
@@ -112,7 +112,7 @@ def _capture(capture: pl.DataFrame, counts: Mapping[int, Mapping[str, Any]], spa
             f"most {format_ns(row['ceiling_idle_ns'])} of {whole}'s idleness and {format_ns(row['ceiling_call_ns'])} "
             "of the host's calls"
         )
-        said.append(Finding(text, row["ceiling_idle_ns"]))
+        said.append(Finding(text, row["ceiling_idle_ns"], contributor="class host"))
     return said
 
 
@@ -129,7 +129,7 @@ def _short(table: pl.DataFrame, steps: int, whole: str) -> list[Finding]:
         f"{format_share(short, kernels)} of the kernels ({short // steps:,} in {whole}) take less time than their "
         f"launch calls: {format_ns(time // steps)} of work for {format_ns(call // steps)} of calls"
     )
-    return [Finding(text, cost)]
+    return [Finding(text, cost, contributor="class host")]
 
 
 def _full(table: pl.DataFrame, steps: int, span: int, whole: str) -> list[Finding]:

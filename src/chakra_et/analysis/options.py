@@ -36,6 +36,8 @@ class Options:
     linked_only: bool = False
 
     def __post_init__(self) -> None:
+        if self.system is not None and not isinstance(self.system, System):
+            raise InputError(f"system: expected a System, got {self.system!r}; load_system reads presets and files")
         if isinstance(self.iteration, str) and self.iteration not in ("all", "whole"):
             raise InputError(f"iteration: expected a number, 'all' or 'whole', got '{self.iteration}'; list them first")
         if self.ranks_per_server is not None and self.ranks_per_server < 1:

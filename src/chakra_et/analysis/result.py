@@ -25,11 +25,14 @@ class Finding:
         text: A sentence with its numbers.
         cost_ns: What it costs a step at most, ns: a ceiling, for ranking; 0 where it has no price.
         about: What it is about, where several analyses say something of the same: one of them is enough.
+        contributor: Kind and name of the contributor to the critical path that it costs the time through, such as
+            ``class communication``: more than the step loses without that can't be gained.
     """
 
     text: str
     cost_ns: int = 0
     about: str = ""
+    contributor: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain data."""

@@ -276,6 +276,7 @@ def _findings(arrivals: pl.DataFrame, job: Job) -> tuple[Finding, ...]:
                 f"rank {row['rank']} arrives last in {share} of {row['kind']}{group}; "
                 f"costs the others {format_ns(cost)} {job.per_stretch} at most{why}",
                 cost,
+                contributor=f"rank {row['rank']}",
             )
         )
     return tuple(said)

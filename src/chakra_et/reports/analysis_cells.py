@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from chakra_et.analysis.names import short_name
 from chakra_et.units import format_bytes, format_count, format_share
 
 __all__ = ["COLUMNS", "SCREEN", "cells", "shown_columns", "word_places"]
@@ -16,7 +17,8 @@ _LONGEST = 60
 # Shorter than the column's name.
 _HEADINGS = {"exposed_communication_ns": "exposed comm.", "pg_name": "group", "comm_type": "type",
              "comm_dtype": "dtype", "size_class_bytes": "size from", "bus_gib_per_s": "bus GiB/s",
-             "bus_bytes_per_s": "bus bandwidth", "transfer_mean_ns": "transfer",
+             "bus_bytes_per_s": "bus bandwidth", "transfer_mean_ns": "mean transfer",
+             "time_ns": "time in all", "wait_ns": "wait in all",
              "idle_launch_latency_ns": "launch latency", "idle_host_bound_ns": "host bound",
              "idle_other_stream_ns": "other stream", "idle_communication_ns": "idle: comm.",
              "idle_unexplained_ns": "unex- plained", "flop_per_s": "FLOP/s",
@@ -37,21 +39,22 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "overlap": ("rank", "iteration", "pg_name", "comm_type", "count", "communication_ns", "overlap_ns",
                 "exposed_communication_ns", "overlap_share"),
     "comms": ("rank", "iteration", "pg_name", "axis", "scope", "comm_type", "comm_dtype", "size_class_bytes", "count",
-              "time_ns", "transfer_mean_ns", "bus_bytes_per_s", "bus_gib_per_s", "wait_ns", "link_share"),
-    "skew": ("rank", "iteration", "pg_name", "comm_type", "count", "last_count", "last_share", "behind_mean_ns",
-             "behind_max_ns", "waited_ns", "cost_ns", "late_compute_ns", "late_host_ns", "late_before_ns"),
+              "time_ns", "wait_ns", "transfer_mean_ns", "bus_bytes_per_s", "link_share", "bus_gib_per_s"),
+    "skew": ("rank", "iteration", "pg_name", "comm_type", "count", "last_share", "behind_mean_ns", "cost_ns",
+             "late_compute_ns", "late_host_ns", "late_before_ns", "waited_ns", "behind_max_ns", "last_count"),
     "critical-path": ("kind", "name", "path_ns", "path_share", "total_ns", "gain_ns", "gain_share"),
     "kernels": ("rank", "iteration", "stream", "name", "kind", "op", "count", "total_ns", "share",
                 "mean_ns", "p50_ns", "p99_ns"),
-    "ops": ("rank", "iteration", "op", "shapes", "module", "kind", "count", "total_ns", "share", "mean_ns",
-            "flop_per_s", "bytes_per_s", "bound", "peak_share"),
+    "ops": ("rank", "iteration", "op", "shapes", "module", "kind", "count", "total_ns", "share", "flop_per_s",
+            "peak_share", "bound", "bytes_per_s", "mean_ns"),
     "launches": ("rank", "iteration", "device", "stream", "call", "calls", "call_ns", "host_bound_ns", "queue_mean",
                  "queue_empty_share", "latency_p50_ns", "short_share", "call_mean_ns", "blocked_ns", "graph_launches",
                  "graph_share"),
     "memory": ("rank", "device", "source", "peak_bytes", "peak_iteration", "peak_phase", "peak_op",
                "unused_at_peak_bytes", "growth_bytes", "copies", "copied_bytes", "copy_ns", "htod_bytes", "dtoh_bytes"),
-    "phases": ("rank", "iteration", "phase", "span_ns", "device_ns", "exclusive_ns", "host_ns", "activities",
-               "tokens", "tokens_per_s"),
+    "phases": ("rank", "iteration", "phase", "layer", "module_type", "steps", "span_ns", "compute_ns",
+               "communication_ns", "memory_ns", "device_ns", "exclusive_ns", "forward_ns", "backward_ns", "host_ns",
+               "activities", "tokens", "tokens_per_s"),
 }  # fmt: skip
 SCREEN = ("rank", "span_ns", "compute_ns", "overlap_ns", "exposed_communication_ns", "memory_ns", "idle_ns",
           "idle_host_bound_ns")  # fmt: skip
@@ -93,6 +96,7 @@ def _cell(name: str, value: Any) -> str:
     if isinstance(value, str):
         # Scalars, and what isn't given, come last.
         text = re.sub(r"(,\[\])+\]$", "]", value) if name == "shapes" else str(value)
+        text = short_name(text) if name == "name" else text
         return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
     if name in _NUMBERS:
         return "host" if name == "device" and value < 0 else str(value)

@@ -289,7 +289,7 @@ def test_a_step_on_the_device_ends_where_the_next_one_begins():
     assert first.table.filter(kind="kernel").select("finish_ns").rows() == [(40,)]
     idle = critical_path(steps_of(gaps=(150, 10)), options=Options(iteration=0))
     assert idle.finish_ns == 180
-    assert idle.table.filter(kind="class").select("name", "path_ns").rows() == [("host", 180)]
+    assert idle.table.filter(kind="class").select("name", "path_ns").rows() == [("host", 180), ("compute", 0)]
 
 
 def test_iterations_that_are_apart_are_said_to_be(converted):

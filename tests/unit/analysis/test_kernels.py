@@ -112,9 +112,7 @@ def test_a_long_name_is_cut_in_findings_only():
     name = "void gemm_kernel<" + "T, " * 50 + ">"
     result = kernels(rank_of(5, name=name).build())
     assert result.table["name"].to_list() == [name]
-    assert result.findings[0].text.startswith(
-        "void gemm_kernel<T, T, T, T, T, T, T, T, T, T, T, T, T, T... takes 100.0 %"
-    )
+    assert result.findings[0].text.startswith("gemm_kernel takes 100.0 %")
 
 
 def test_without_a_device_there_are_no_kernels_to_name():
