@@ -91,9 +91,9 @@ class Breakdown(Result):
     sum of its causes: all of them to the ns.
 
     Attributes:
-        streams: A row a rank, iteration, device and stream: ``busy_ns`` and the gaps between neighbors on the stream,
-            as HolisticTraceAnalysis tells them apart: ``host_wait_ns`` (the launch call began after the activity before
-            had ended), ``kernel_wait_ns`` (else, shorter than 30 us), ``other_wait_ns``.
+        streams: A row a rank, iteration, device and stream: ``activities``, ``busy_ns`` and the gaps between neighbors
+            on the stream, as HolisticTraceAnalysis tells them apart: ``host_wait_ns`` (the launch call began after the
+            activity before had ended), ``kernel_wait_ns`` (else, shorter than 30 us), ``other_wait_ns``.
     """
 
     streams: pl.DataFrame

@@ -50,10 +50,11 @@ class Launches(Result):
     host).
 
     Delay: ``delay_mean_ns``, ``delay_p50_ns``, ``delay_p90_ns``, ``delay_max_ns`` (from the call's start to the
-    activity's, queueing included); ``after_call_min_ns``, ``after_call_mean_ns``, ... (from the call's end; negative
-    where the activity starts before its call returns: ``within_call`` of them); ``latency_count``,
-    ``latency_mean_ns``, ... (the true latency: from the call's start to that of kernels whose stream was idle, and
-    that waited for nothing else; who starts behind a gap that the trace leaves unexplained doesn't count).
+    activity's, queueing included); ``after_call_min_ns``, ``after_call_mean_ns``, ``after_call_p50_ns``,
+    ``after_call_p90_ns``, ``after_call_max_ns`` (from the call's end; negative where the activity starts before its
+    call returns: ``within_call`` of them); ``latency_count``, ``latency_mean_ns``, ``latency_p50_ns``,
+    ``latency_p90_ns``, ``latency_max_ns`` (the true latency: from the call's start to that of kernels whose stream was
+    idle, and that waited for nothing else; who starts behind a gap that the trace leaves unexplained doesn't count).
 
     Queue: how many activities are launched (from their calls' start) and not started: ``queue_max``, ``queue_mean``
     (over time), ``queue_empty_ns`` and ``queue_empty_share`` (the device has nothing to go on with). Several streams

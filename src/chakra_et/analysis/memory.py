@@ -93,7 +93,8 @@ class Memory(Result):
             ``peak_ns``, ``allocated_bytes``, ``freed_bytes``.
         copies: A row a rank, device, kind and memory of the chosen stretches: ``iterations`` (stretches), and as
             `measure_copies` tells: ``copies``, ``bytes``, ``without_bytes``, ``time_ns``, ``duration_ns``,
-            ``bandwidth_bytes_per_s`` and percentiles.
+            ``bandwidth_bytes_per_s``, ``bandwidth_p10_bytes_per_s``, ``bandwidth_p50_bytes_per_s``,
+            ``bandwidth_p90_bytes_per_s``.
         bandwidth: A row a rank, device, kind and change: ``time_ns``, ``bandwidth_bytes_per_s`` of all copies that
             run from then on, each at its own mean rate (HolisticTraceAnalysis' memory bandwidth).
     """
