@@ -1,4 +1,4 @@
-"""What a process group is for, as far as its description tells, and where its ranks are."""
+"""What a process group is for, where its ranks are, and the bytes that NCCL's tests count for its communications."""
 
 from __future__ import annotations
 
