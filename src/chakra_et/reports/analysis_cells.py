@@ -46,7 +46,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "kernels": ("rank", "iteration", "stream", "name", "kind", "op", "count", "total_ns", "share",
                 "mean_ns", "p50_ns", "p99_ns"),
     "ops": ("rank", "iteration", "op", "shapes", "module", "kind", "count", "total_ns", "share", "flop_per_s",
-            "peak_share", "bound", "bytes_per_s", "mean_ns"),
+            "peak_share", "bound", "exact", "bytes_per_s", "mean_ns"),
     "launches": ("rank", "iteration", "device", "stream", "call", "calls", "call_ns", "host_bound_ns", "queue_mean",
                  "queue_empty_share", "latency_p50_ns", "short_share", "call_mean_ns", "blocked_ns", "graph_launches",
                  "graph_share"),
@@ -61,8 +61,12 @@ SCREEN = ("rank", "span_ns", "compute_ns", "overlap_ns", "exposed_communication_
 
 
 def shown_columns(table: pl.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Return the columns that the table has, and that hold something."""
-    return [name for name in columns if name in table.columns and table[name].null_count() < table.height]
+    """Return the columns that the table has, and that hold something; `exact` only where something isn't."""
+    return [
+        name for name in columns
+        if name in table.columns and table[name].null_count() < table.height
+        and not (name == "exact" and table[name].all())
+    ]  # fmt: skip
 
 
 def word_places(table: pl.DataFrame) -> list[int]:

@@ -51,7 +51,7 @@ def test_counts_times_and_work():
 
 
 def test_a_call_of_several_kernels():
-    """Split over keys, and summed up: one call, whose class is that of its longest kernel."""
+    """Split over keys, and summed up: one call."""
     made = Rank()
     op = product(made, 0, (10, 90))
     made.kernel("splitKreduce_kernel", 90, 100, parent=op)
@@ -92,7 +92,7 @@ def test_utilization():
     result = ops(made.build(), options=Options(system=H100))
     assert result.device == "H100 SXM5 80GB"
     (step,) = result.steps.rows()
-    assert step == (0, None, 2000, FLOP, FLOP / 2e-6, pytest.approx(FLOP / 66.9e12 / 2e-6))
+    assert step == (0, None, 2000, FLOP, FLOP, FLOP / 2e-6, pytest.approx(FLOP / 66.9e12 / 2e-6))
     assert result.findings[0].text == "model FLOP utilization at least 0.0 % of the peaks"
     assert (
         "50.0 % of the computing kernels' time has no FLOP or byte model: rates and utilization are lower bounds"
@@ -108,7 +108,7 @@ def test_utilization_weighs_element_types():
     made.kernel("nvjet_bf16", 100, 200, parent=op)
     (step,) = ops(made.build(), options=Options(system=H100)).steps.rows()
     assert step[3] == 2 * FLOP
-    assert step[5] == pytest.approx((FLOP / 66.9e12 + FLOP / 989.4e12) / 200e-9)
+    assert step[6] == pytest.approx((FLOP / 66.9e12 + FLOP / 989.4e12) / 200e-9)
 
 
 def test_an_element_type_without_a_peak():
@@ -130,7 +130,7 @@ def test_a_few_flop_without_a_peak_do_not_matter():
     made.kernel("vectorized_elementwise_kernel", 100, 200, parent=op)
     (step,) = ops(made.build(), options=Options(system=H100)).steps.rows()
     assert step[3] == FLOP + 32
-    assert step[5] == pytest.approx(FLOP / 66.9e12 / 200e-9)
+    assert step[6] == pytest.approx(FLOP / 66.9e12 / 200e-9)
 
 
 def test_a_copy_from_the_host_has_no_roofline():
@@ -233,6 +233,172 @@ def test_the_plot_is_a_roofline():
     assert (point["x"][0], point["y"][0]) == (pytest.approx(FLOP / (READ + WRITE)), pytest.approx(FLOP / 1e-6 / 1e12))
     assert roof["name"] == "roofline fp32"
     assert ops(Rank().build()).plot().data == ()
+
+
+# Element types and classes of calls whose kernels differ --------------------------------------------------------------
+
+# 2 * 32 * 7 * 7 * 512 * 2048 FLOP in TF32, which an A100 does at 156 TFLOP/s.
+IMAGES, FILTERS, POINTWISE = [32, 512, 7, 7], [2048, 512, 1, 1], 2 * 32 * 7 * 7 * 512 * 2048
+TO_NHWC = "void cudnn::ops::nchwToNhwcKernel<float, float, float, false, true, (cudnnKernelDataType_t)2>"
+MANGLED = (
+    "_ZN19cutlass_cudnn_train6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS_10tfloat32_tENS_9transform29Pitch"
+)
+A100 = load_system("a100-dgx")
+
+
+def convolution(made, begin, *kernels):
+    """A convolution that launches kernels of names and durations, one after the other."""
+    arguments = {
+        "values": json.dumps(["", "", [0, 0], [1, 1], [1, 1], 1, False, False, True]),
+        "shapes": json.dumps([IMAGES, FILTERS, *[[[], []]] * 3, *[[]] * 4]),
+        "types": json.dumps(["float", "float", *["GenericList[Int,Int]"] * 3, "Int", *["Bool"] * 3]),
+    }
+    op = made.op("aten::cudnn_convolution", begin, begin + 1, inputs=arguments)
+    at = begin
+    for name, duration in kernels:
+        made.kernel(name, at, at + duration, parent=op)
+        at += duration
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind", "dtype", "peak"),
+    [
+        (MANGLED, "convolution", "tf32", 156e12),
+        ("sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc", "convolution", "tf32", 156e12),
+        ("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align4>", "gemm", "tf32", 156e12),
+        ("cudnn_infer_ampere_scudnn_128x64_relu_xregs_large_nn_v1", "convolution", "fp32", 19.5e12),
+        ("implicit_convolve", "convolution", "fp32", 19.5e12),
+    ],
+)
+def test_the_kernel_that_computes_tells_class_and_element_type(kernel, kind, dtype, peak):
+    """The transposes beside it take longer, and say float."""
+    made = Rank()
+    convolution(made, 0, (TO_NHWC, 90_000), (kernel, 60_000), ("void splitKreduce_kernel<float>", 70_000))
+    result = ops(made.build(), options=Options(system=A100))
+    columns = ("kind", "dtype", "count", "kernels", "flop_count", "bound", "exact")
+    assert result.table.select(columns).rows() == [(kind, dtype, 1, 3, POINTWISE, "compute", True)]
+    assert result.table["peak_share"].item() == pytest.approx(POINTWISE / peak / 220e-6)
+    assert result.steps["mfu"].item() == pytest.approx(POINTWISE / peak / 220e-6)
+
+
+def test_the_longest_of_those_that_compute_counts():
+    made = Rank()
+    convolution(made, 0, ("scudnn_128x64", 10), ("tf32f32_wgrad_a", 30), ("scudnn_winograd", 20))
+    assert row(made, "kind", "dtype") == ("convolution", "tf32")
+
+
+def test_work_belongs_to_the_operator_that_computes():
+    """The outer call's product is in its second operator, which says bf16; its first only copies."""
+    made = Rank()
+    outer = made.op("aten::linear", 0, 9, inputs=inputs([64, 32], [16, 32]))
+    for place, (name, kernel) in enumerate((("aten::t_copy", "float_copy_kernel"), ("aten::mm", "gemm_bf16"))):
+        op = made.op(name, 1 + place, 2 + place, parent=outer)
+        made.kernel(kernel, 10 + 90 * place, 100 + 10 * place, parent=op)
+    table = ops(made.build(), options=Options(by=("op", "kind"))).table
+    assert table.select("op", "kind", "total_ns", "flop_count", "dtype").rows() == [
+        ("aten::t_copy", "layout", 90, 0, "bf16"), ("aten::mm", "gemm", 10, FLOP, "bf16"),
+    ]  # fmt: skip
+
+
+def test_other_kernels_compute_in_their_operators_type():
+    """Quantizing computes on bf16, though its kernel's name has the result's type."""
+    made = Rank()
+    op = made.op("aten::add", 0, 1, inputs=inputs([64], [64], kind="c10::BFloat16"))
+    made.kernel("elementwise_fp8_kernel", 0, 10, parent=op)
+    assert row(made, "kind", "dtype") == ("elementwise", "bf16")
+
+
+# What shares of the peak mean -----------------------------------------------------------------------------------------
+
+
+def test_above_the_memory_roofline():
+    """12 * 2^20 bytes would take 3.76 us at 3.35 TB/s; they took 2 us, and that is said, not cut off."""
+    made = Rank()
+    op = made.op("aten::add", 0, 1, inputs=inputs([1 << 20], [1 << 20]))
+    made.kernel("vectorized_elementwise_kernel", 0, 2000, parent=op)
+    product(made, 2000, (2000, 4000))
+    result = ops(made.build(), options=Options(system=H100))
+    assert result.table.filter(op="aten::add").select("bound", "peak_share").row(0) == (
+        "memory", pytest.approx(12 * 2**20 / 3.35e12 / 2e-6),
+    )  # fmt: skip
+    assert [note for note in result.notes if "above" in note] == [
+        "1 row (50.0 % of the time) above the memory roofline: a cache still held what they read; "
+        "their bytes are those of a cold cache"
+    ]
+
+
+def test_above_the_compute_roofline():
+    made = Rank()
+    op = made.op("aten::mm", 0, 1, inputs=inputs([4096, 4096], [4096, 4096]))
+    made.kernel("sgemm", 0, 1_000_000, parent=op)
+    result = ops(made.build(), options=Options(system=H100))
+    assert result.table["peak_share"].item() == pytest.approx(2 * 4096**3 / 66.9e12 / 1e-3)
+    (note,) = (note for note in result.notes if "above" in note)
+    assert note.startswith("1 row (100.0 % of the time) above the compute roofline: their algorithm saves arithmetic")
+
+
+def test_mixed_element_types_count_each_at_its_own_peak():
+    """The same product in fp32 and in bf16; arithmetic bounds the first, 2 us, and the second, 0.1 us."""
+    made = Rank()
+    shapes, flop = ([4096, 256], [256, 4096]), 2 * 4096 * 4096 * 256
+    product(made, 0, (0, 300_000), shapes=shapes)
+    op = made.op("aten::mm", 1, 2, inputs=inputs(*shapes, kind="c10::BFloat16"))
+    made.kernel("nvjet_tst", 300_000, 400_000, parent=op)
+    result = ops(made.build(), options=Options(system=H100, by=("op",)))
+    moved = 2 * (2 * 4096 * 256 + 4096 * 4096)
+    best = flop / 66.9e12 + max(flop / 989.4e12, moved / 3.35e12)
+    assert result.table.select("dtype", "bound", "peak_share").row(0) == ("fp32", "compute", pytest.approx(best / 4e-4))
+    assert [note for note in result.notes if "types" in note] == [
+        "1 row (100.0 % of the time) with arithmetic in several element types: each call counts at its own type's "
+        "peak, and the column dtype is that of most time"
+    ]
+    assert result.findings[-1].cost_ns == pytest.approx(400_000 - best * 1e9, abs=1)
+
+
+def test_gains_are_of_the_time_that_is_modelled():
+    """600 of 1,000 ns have a model: no more than these can be saved."""
+    made = Rank()
+    product(made, 0, (0, 600))
+    op = made.op("aten::mm", 1, 2)
+    made.kernel("sgemm", 600, 1000, parent=op)
+    result = ops(made.build(), options=Options(system=H100, by=("op",)))
+    best = (READ + WRITE) / 3.35e12 * 1e9
+    assert result.table["peak_share"].item() == pytest.approx(best / 600)
+    assert result.findings[-1].cost_ns == int(600 - best)
+
+
+def test_no_share_of_the_peak_for_the_lesser_part():
+    made = Rank()
+    product(made, 0, (0, 400))
+    op = made.op("aten::mm", 1, 2)
+    made.kernel("sgemm", 400, 1000, parent=op)
+    result = ops(made.build(), options=Options(system=H100, by=("op",)))
+    assert result.table.select("flop_count", "bound", "peak_share").row(0) == (FLOP, None, None)
+    assert result.findings == ()
+    assert (
+        "1 row (100.0 % of the time) without a share of the peak, since most of their time has no model, "
+        "or no peak for its element type"
+    ) in result.notes
+
+
+def test_nothing_rests_on_inexact_models():
+    """How long the cached contexts are isn't recorded: neither a point, nor utilization, nor a finding."""
+    made = Rank()
+    product(made, 0, (0, 1000))
+    op = made.op("vllm::unified_attention_with_output", 1, 2, inputs=inputs([888, 8, 64], [888, 1, 64], [888, 1, 64]))
+    made.kernel("kernel_unified_attention_3d", 1000, 9000, parent=op)
+    result = ops(made.build(), options=Options(system=H100))
+    assert result.table.select("kind", "exact", "flop_count").rows() == [
+        ("attention", False, 4 * 888 * 8 * 64), ("gemm", True, FLOP),
+    ]  # fmt: skip
+    (step,) = result.steps.select("flop_count", "exact_flop_count", "mfu").rows()
+    assert step == (FLOP + 4 * 888 * 8 * 64, FLOP, pytest.approx(FLOP / 66.9e12 / 9e-6))
+    texts = [finding.text for finding in result.findings]
+    assert texts[0] == "model FLOP utilization at least 0.0 % of the peaks"
+    assert [text.split()[0] for text in texts[1:]] == ["aten::mm:"]
+    assert [trace["name"] for trace in result.plot().data] == ["gemm", "roofline fp32"]
+    (note,) = (note for note in result.notes if "column exact" in note)
+    assert note.startswith("models of 88.9 % of the time assume something that wasn't recorded (column exact)")
 
 
 def test_nothing_at_all():

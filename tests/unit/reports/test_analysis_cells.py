@@ -54,6 +54,14 @@ def test_columns_that_hold_nothing_are_left_out():
     assert shown_columns(table.clear(), ("a", "b")) == []
 
 
+def test_exactness_is_shown_where_something_is_not_exact():
+    table = pl.DataFrame({"a": [1, 2, 3], "exact": [True, None, True]})
+    assert shown_columns(table, ("a", "exact")) == ["a"]
+    inexact = table.with_columns(exact=pl.Series([True, None, False]))
+    assert shown_columns(inexact, ("a", "exact")) == ["a", "exact"]
+    assert cells(inexact)[1] == [["1", "yes"], ["2", "-"], ["3", "no"]]
+
+
 def test_words_are_told_from_numbers():
     table = pl.DataFrame({"a": ["x"], "b": [1], "c": [True], "d": pl.Series(["k"], dtype=pl.Enum(["k"]))})
     assert word_places(table) == [0, 2, 3]

@@ -48,7 +48,7 @@ _LIST_KINDS = {
     r"<int[,>]": "int32",
 }
 # fp32 products on tensor cores: TF32, by how cuBLAS, CUTLASS and cuDNN name such kernels.
-_TF32 = r"tf32|_s1688(gemm|fprop|dgrad|wgrad)|TF32"
+_TF32 = r"tf32|tfloat32|_s1688(gemm|fprop|dgrad|wgrad)|TF32"
 _PRODUCTS = ("matmul", "convolution", "attention")
 
 
