@@ -198,7 +198,7 @@ def _notes(table: pl.DataFrame, meetings: pl.DataFrame, job: Job) -> list[str]:
     instant = meetings.filter(pl.col("transfer_ns").is_null()).height
     if instant:
         notes.append(f"{format_number_of(instant, 'communication')} took no time that can be measured: no bandwidth")
-    if meetings["axis"].null_count() == meetings.height:
+    if meetings["axis"].null_count() == meetings.height and meetings["pg_name"].n_unique() > 1:
         notes.append("no process group's description tells an axis of parallelism")
     if job.options.server_size is None:
         notes.append("which ranks share a server isn't known: no scope; give a system or the ranks of a server")

@@ -25,7 +25,6 @@ from chakra_et.analysis.run import Job, Source, run_one
 from chakra_et.analysis.skeleton import Skeleton, make_skeleton
 from chakra_et.analysis.view import RankView
 from chakra_et.ir.arrays import without_negatives
-from chakra_et.ir.process_group import groups_of
 from chakra_et.units import format_name, format_ns, format_number_of, format_share
 
 __all__ = ["CriticalPath", "combine", "critical_path", "measure"]
@@ -153,9 +152,8 @@ def combine(parts: Mapping[int, Skeleton], job: Job) -> CriticalPath:
     check_fixed(job.options, ("kind",))
     ranks = [parts[rank] for rank in sorted(parts)]
     joint = join(ranks, job.groups)
-    labels = [_labels(part, job) for part in ranks]
-    path = _path(joint, ranks, labels)
-    table = _table(joint, ranks, labels, path)
+    path = _path(joint, ranks)
+    table = _table(joint, ranks, path)
     steps = max((len(part.iterations) for part in ranks), default=0)
     error, notes = _notes(joint, ranks)
     rank = path.filter(pl.col("rank").is_not_null())["rank"]
@@ -175,13 +173,7 @@ def combine(parts: Mapping[int, Skeleton], job: Job) -> CriticalPath:
     )
 
 
-def _labels(part: Skeleton, job: Job) -> list[str]:
-    """Return what people call a rank's process groups: their descriptions where they have some."""
-    known = groups_of(part.rank, job.groups)
-    return [(known[name].description or name) if name in known else name for name in part.groups]
-
-
-def _path(joint: Joint, parts: Sequence[Skeleton], labels: Sequence[list[str]]) -> pl.DataFrame:
+def _path(joint: Joint, parts: Sequence[Skeleton]) -> pl.DataFrame:
     """Return the nodes of the path that take time, [P]."""
     nodes = joint.path()
     nodes = nodes[joint.duration_ns[nodes] > 0]
@@ -203,7 +195,7 @@ def _path(joint: Joint, parts: Sequence[Skeleton], labels: Sequence[list[str]]) 
             name.alias("name"),
             pl.when(kind.is_not_null()).then(name).alias("kernel"),
             _words(part.names, part.of_op[rows]).alias("op"),
-            _words(labels[index], part.of_group[rows]).alias("group"),
+            _words(part.groups, part.of_group[rows]).alias("group"),
         )
         # The first node is nobody's: it stands for the begin of the rank's stretch.
         found.append(table.with_columns(pl.when(pl.Series(rows > 0)).then("name").alias("name")))
@@ -232,7 +224,7 @@ def _runs(path: pl.DataFrame) -> pl.DataFrame:
     ).drop("run")  # fmt: skip
 
 
-def _table(joint: Joint, parts: Sequence[Skeleton], labels: Sequence[list[str]], path: pl.DataFrame) -> pl.DataFrame:
+def _table(joint: Joint, parts: Sequence[Skeleton], path: pl.DataFrame) -> pl.DataFrame:
     """Return what contributors cost."""
     nothing, buffer = np.zeros(len(joint.order), np.bool_), np.empty(len(joint.order), np.int64)
     own = ~pl.col("class").is_in(_NOT_OWN)
@@ -252,7 +244,7 @@ def _table(joint: Joint, parts: Sequence[Skeleton], labels: Sequence[list[str]],
         for name, time in ranked:
             nothing[:] = False
             total = 0
-            for place, chosen in _chosen(kind, name, parts, labels):
+            for place, chosen in _chosen(kind, name, parts):
                 low, high = joint.offsets[place : place + 2].tolist()
                 nothing[low:high] = chosen
                 total += int(joint.duration_ns[low:high][chosen].sum())
@@ -266,7 +258,7 @@ def _table(joint: Joint, parts: Sequence[Skeleton], labels: Sequence[list[str]],
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
 
 
-def _chosen(kind: str, name: str, parts: Sequence[Skeleton], labels: Sequence[list[str]]) -> Iterator[tuple[int, Bool]]:
+def _chosen(kind: str, name: str, parts: Sequence[Skeleton]) -> Iterator[tuple[int, Bool]]:
     """Return a contributor's nodes, bool, by place of the rank."""
     for place, part in enumerate(parts):
         if kind == "host of rank" and str(part.rank) == name:
@@ -276,7 +268,7 @@ def _chosen(kind: str, name: str, parts: Sequence[Skeleton], labels: Sequence[li
         elif kind == "class":
             yield place, _coded(part.of_class, part.classes, (name,))
         elif kind == "group":
-            yield place, _coded(part.of_group, labels[place], (name,))
+            yield place, _coded(part.of_group, part.groups, (name,))
         elif kind == "kernel class":
             yield place, _coded(part.of_kind, part.kinds, (name,))
         elif kind == "kernel":

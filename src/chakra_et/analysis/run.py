@@ -99,6 +99,9 @@ class Job:
         if hosted:
             who = "no rank has" if len(hosted) == len(self.facts) else f"{format_ranks(hosted)}: no"
             notes.append(f"{who} device activities, so the host's operators are taken for them")
+        marked = [{window.iteration for window in fact.all_windows} - {None} for fact in self.facts.values()]
+        if len(marked) > 1 and all(marked) and not set.intersection(*marked):
+            notes.insert(0, "the ranks have no iteration in common: they may be of different jobs")
         return tuple(dict.fromkeys(notes))
 
 

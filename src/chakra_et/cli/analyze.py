@@ -123,7 +123,10 @@ def _print_screen(name: str, found: Analyses) -> None:
     mean = breakdown.group_by("rank", maintain_order=True).agg(
         (pl.col(times).sum() / pl.col("iterations").sum()).round().cast(pl.Int64)
     )
-    print_columns("Where a step's time goes, mean of each rank", mean, SCREEN, limit=ROWS)
+    if mean.height > 1:
+        every = mean.select(pl.lit("all").alias("rank"), pl.col(times).mean().round().cast(pl.Int64))
+        mean = pl.concat([mean.with_columns(pl.col("rank").cast(pl.String)).head(ROWS), every])
+    print_columns("Where a step's time goes, mean of each rank", mean, SCREEN, limit=None)
     print_findings(found.findings, limit=FINDINGS)
     print_coverage(found.job.coverage)
     notes = list(dict.fromkeys(note for result in found.results.values() for note in result.notes))

@@ -59,7 +59,7 @@ def test_the_path_goes_over_the_rank_that_came_last():
     assert (result.finish_ns, result.hops, result.start_error_ns, result.steps) == (340, 1, 0, 1)
     assert result.path.drop("nodes").rows() == [
         (1, 0, 200, "compute", "gemm", None),
-        (0, 200, 250, "communication", "ncclAllReduce", "data parallel"),
+        (0, 200, 250, "communication", "ncclAllReduce", "7"),
         (0, 250, 340, "compute", "add", None),
     ]
     assert result.origin_ns == 50
@@ -73,7 +73,7 @@ def test_what_ifs_schedule_anew():
         ("ncclAllReduce", 50, 160, 290, 50),
     ]
     assert found(staggered(), "class", "path_ns", "finish_ns") == [("compute", 290, 60), ("communication", 50, 290)]
-    assert found(staggered(), "group", "path_ns", "gain_ns") == [("data parallel", 50, 50)]
+    assert found(staggered(), "group", "path_ns", "gain_ns") == [("7", 50, 50)]
     # Without rank 1's work, rank 2 is the last; without rank 0's, rank 1 ends last.
     assert found(staggered(), "rank", "path_ns", "finish_ns") == [("1", 200, 270), ("0", 90, 265)]
 
@@ -239,7 +239,7 @@ def test_grids_of_parallelism_are_rebuilt():
     again = simulate(recorded, comm="measured", resources="streams")
     assert (result.start_error_ns, result.finish_ns) == (0, again.finish_ns)
     groups = result.table.filter(kind="group")["name"].to_list()
-    assert set(groups) == {"tensor", "data", "point to point"}
+    assert set(groups) == {"tp", "dp", "point to point"}
     assert result.hops > 0
 
 
