@@ -17,13 +17,14 @@ from chakra_et.analysis.charts import COLORS, stacked_bars
 from chakra_et.analysis.cover import cover_of
 from chakra_et.analysis.embedded import embedded_tokens
 from chakra_et.analysis.layer_rows import layer_rows, layers_of
-from chakra_et.analysis.options import Options, check_fixed
+from chakra_et.analysis.options import Options
 from chakra_et.analysis.phase_of import of_activities, phases_of, trains
+from chakra_et.analysis.phase_rows import PHASE_KEYS, keys_of, layer_means, phase_means, tells_layers
 from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Job, Source, run_one
 from chakra_et.analysis.view import RankView
 from chakra_et.ir import NodeType
-from chakra_et.units import format_ns, format_share
+from chakra_et.units import format_ns, format_number_of, format_share
 
 __all__ = ["PHASES", "Phases", "combine", "measure", "phases"]
 
@@ -65,22 +66,30 @@ class Phases(Result):
     them, as far as they are known), ``host_ns`` (the host works on the phase, on any thread: a union; null for
     communication on the device); for inference
     where a marker tells: ``tokens`` and ``requests`` that the step computes, ``kv_tokens`` that attention reads,
-    ``tokens_per_s`` (tokens over the stretch), ``output_token_ns`` (time of one output token of one request).
+    ``tokens_per_s`` (tokens over the stretch; ranks that share them each have all of them), ``output_token_ns`` (time
+    of one output token of one request).
+
+    If `by` says less than rank, iteration and phase, rows are means of the steps in which something of the row runs,
+    and ``steps`` tells how many those are; without the phase, ``device_ns`` and ``host_ns`` are left out, since phases
+    overlap. If it says ``layer`` or ``module_type``, rows are those of `layers` in the same way, the longest
+    ``compute_ns`` first; times of a type's layers are added up.
 
     Attributes:
+        each: The row of each rank, iteration and phase, whatever `by` says.
         layers: A row a rank, iteration and layer: ``rank``, ``iteration``, ``layer``, ``module_type``, ``device_ns``,
             and of that (each a union) ``compute_ns``, ``communication_ns``, ``memory_ns``, ``forward_ns``,
             ``backward_ns``; ``activities``. Empty where nothing tells layers.
         layer_source: ``modules``, ``annotations``, ``repeats`` or empty.
     """
 
+    each: pl.DataFrame
     layers: pl.DataFrame
     layer_source: str
 
     def plot(self) -> Plot:
         """Return a stacked bar a rank: exclusive time of the mean iteration's phases, what overlaps, and idle time."""
         keys = ("rank", "iteration")
-        each = self.table.group_by(keys, maintain_order=True).agg(
+        each = self.each.group_by(keys, maintain_order=True).agg(
             pl.col("span_ns").first(),
             *(pl.col("exclusive_ns").filter(pl.col("phase") == name).sum().alias(name) for name in PHASES),
         )
@@ -96,7 +105,8 @@ def phases(source: Source, *, options: Options | None = None) -> Phases:
 
     Args:
         source: Traces, or where they are.
-        options: Which iterations.
+        options: Which iterations; ``by`` takes ``rank``, ``iteration`` and ``phase``, or instead of the phase ``layer``
+            and ``module_type``.
 
     Raises:
         InputError: Nothing there, or an iteration that isn't there.
@@ -271,7 +281,7 @@ def _rates(step: Mapping[str, int | None], span_ns: int) -> dict[str, object]:
 
 def combine(parts: Mapping[int, Part], job: Job) -> Phases:
     """Put the ranks together."""
-    check_fixed(job.options, ("rank", "iteration", "phase"))
+    keys = keys_of(job.options)
     table = pl.concat([parts[rank].table for rank in job.ranks])
     layers = pl.concat([parts[rank].layers for rank in job.ranks])
     sources = [parts[rank].layer_source for rank in job.ranks if parts[rank].layer_source]
@@ -292,9 +302,24 @@ def combine(parts: Mapping[int, Part], job: Job) -> Phases:
     said = tuple(dict.fromkeys((*job.notes, *notes)))
     source = sources[0] if sources else ""
     per = job.per_stretch
-    findings = (*_ratio_findings(table, per), *_token_findings(table, per), *_layer_findings(table, layers, per))
+    findings = (*_ratio_findings(table, per), *_token_findings(table, job), *_layer_findings(table, layers, per))
     findings = tuple(sorted(findings, key=lambda finding: -finding.cost_ns))
-    return Phases("phases", job.options.as_dict(), table, job.coverage, said, findings, layers, source)
+    parameters = job.options.as_dict() | {"by": list(keys)}
+    rows = _rows_by(table, layers, keys)
+    return Phases("phases", parameters, rows, job.coverage, said, findings, table, layers, source)
+
+
+def _rows_by(table: pl.DataFrame, layers: pl.DataFrame, keys: tuple[str, ...]) -> pl.DataFrame:
+    """Return the rows that were asked for."""
+    if tells_layers(keys):
+        return layer_means(layers, keys)
+    if set(keys) == set(PHASE_KEYS):
+        return table
+    found = phase_means(table, keys)
+    order = [pl.col(key) for key in ("rank", "iteration") if key in keys]
+    if "phase" in keys:
+        order.append(pl.col("phase").replace_strict(_PLACE, return_dtype=pl.Int64))
+    return found.sort(order, maintain_order=True)
 
 
 def _ratio_findings(table: pl.DataFrame, per: str) -> list[Finding]:
@@ -322,15 +347,19 @@ def _ratio_findings(table: pl.DataFrame, per: str) -> list[Finding]:
     return found
 
 
-def _token_findings(table: pl.DataFrame, per: str) -> list[Finding]:
+def _token_findings(table: pl.DataFrame, job: Job) -> list[Finding]:
     """Say how fast tokens are computed, where markers tell."""
     found = []
+    # With tensor parallelism, ranks compute parts of the same tokens: rates of ranks don't add up.
+    shared = "; ranks that share tokens aren't told apart" if job.world_size > 1 else ""
     for name in (*_INFERENCE, "forward"):
         rows = table.filter((pl.col("phase") == name) & pl.col("tokens_per_s").is_not_null())
         tokens, span = int(rows["tokens"].sum()), int(rows["span_ns"].sum())
         if not span:
             continue
-        text = f"{name}: {tokens * 1e9 / span:,.0f} tokens/s a rank, {tokens // rows.height:,} tokens {per}"
+        count = format_number_of(tokens // rows.height, "token")
+        text = f"{name}: a {job.stretch} of {count} takes {format_ns(span / rows.height)}"
+        text += f", {tokens * 1e9 / span:,.0f} tokens/s{shared}"
         each = rows["output_token_ns"].median()
         if isinstance(each, float):
             text += f"; {format_ns(each)} an output token"
@@ -339,20 +368,23 @@ def _token_findings(table: pl.DataFrame, per: str) -> list[Finding]:
 
 
 def _layer_findings(table: pl.DataFrame, layers: pl.DataFrame, per: str) -> list[Finding]:
-    """Say which layer takes much longer than others of its type, if that shows in a step."""
+    """Say which layer computes much longer than others of its type, if that shows in a step.
+
+    Waiting isn't counted: how long a communication runs in a layer depends on other ranks, not on the layer.
+    """
     spans = table.group_by("rank", "iteration").agg(pl.col("span_ns").first())["span_ns"]
     found = []
-    each = layers.group_by("module_type", "layer", maintain_order=True).agg(pl.col("device_ns").mean())
+    each = layers.group_by("module_type", "layer", maintain_order=True).agg(pl.col("compute_ns").mean())
     for (kind,), rows in each.group_by("module_type", maintain_order=True):
         if rows.height < _FEWEST_LAYERS:
             continue
-        middle = float(rows["device_ns"].median())  # type: ignore[arg-type]
-        slowest = rows.sort("device_ns", descending=True, maintain_order=True).row(0, named=True)
-        more = slowest["device_ns"] - middle
-        if slowest["device_ns"] > _SLOW_LAYER * middle > 0 and more > _NOTABLE * float(spans.mean()):  # type: ignore[arg-type]
+        middle = float(rows["compute_ns"].median())  # type: ignore[arg-type]
+        slowest = rows.sort("compute_ns", descending=True, maintain_order=True).row(0, named=True)
+        more = slowest["compute_ns"] - middle
+        if slowest["compute_ns"] > _SLOW_LAYER * middle > 0 and more > _NOTABLE * float(spans.mean()):  # type: ignore[arg-type]
             text = (
-                f"layer {slowest['layer']} takes {slowest['device_ns'] / middle:.1f} times the median {kind}: "
-                f"{format_ns(slowest['device_ns'])} {per} against {format_ns(middle)}"
+                f"layer {slowest['layer']} computes for {format_ns(slowest['compute_ns'])} {per}, "
+                f"{slowest['compute_ns'] / middle:.1f} times the median {kind} ({format_ns(middle)})"
             )
             found.append(Finding(text, int(more)))
     return found

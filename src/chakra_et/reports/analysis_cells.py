@@ -53,8 +53,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "memory": ("rank", "device", "source", "peak_bytes", "peak_iteration", "peak_phase", "peak_op",
                "unused_at_peak_bytes", "growth_bytes", "copies", "copied_bytes", "copy_ns", "htod_bytes", "dtoh_bytes"),
     "phases": ("rank", "iteration", "phase", "layer", "module_type", "steps", "span_ns", "compute_ns",
-               "communication_ns", "memory_ns", "device_ns", "exclusive_ns", "forward_ns", "backward_ns", "host_ns",
-               "activities", "tokens", "tokens_per_s"),
+               "communication_ns", "device_ns", "exclusive_ns", "host_ns", "activities", "tokens", "tokens_per_s"),
 }  # fmt: skip
 SCREEN = ("rank", "span_ns", "compute_ns", "overlap_ns", "exposed_communication_ns", "memory_ns", "idle_ns",
           "idle_host_bound_ns")  # fmt: skip

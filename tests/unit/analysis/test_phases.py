@@ -7,7 +7,7 @@ from chakra_et.analysis.options import Options
 from chakra_et.analysis.phases import PHASES, phases
 from chakra_et.conversion import convert
 from chakra_et.errors import InputError
-from chakra_et.ir import NodeType, TraceBuilder
+from chakra_et.ir import NodeType, TraceBuilder, TraceSet
 
 
 class Step:
@@ -192,9 +192,10 @@ def test_a_host_only_rank_is_measured_by_its_operators():
     assert found == {"forward": (30, 30, 30), "backward": (40, 30, 40), "communication": (30, 20, 30)}
 
 
-def layered(**module):
+def layered(*, module=False, rank=0):
     """A step of 4 layers, with modules or without, the third of which is slow."""
     step = Step()
+    step.builder = TraceBuilder(rank=rank)
     top = step.mark("ProfilerStep#0", 0, 10_000)
     time = 1000
     for k in range(4):
@@ -305,8 +306,113 @@ def test_real_profiles(repository, name, expected):
         assert result.layers.filter(pl.col("module_type") == kind).height == count
 
 
-def test_rows_are_by_phase_only():
-    builder = TraceBuilder(rank=0)
-    builder.add("mul_kernel", NodeType.COMP_NODE, start_ns=9, duration_ns=5, stream=7, is_cpu_op=False)
-    with pytest.raises(InputError, match=r"^by: expected rank, iteration, phase, as its rows always are, got rank; "):
-        phases(builder.build(), options=Options(by=("rank",)))
+def steps_of(*optimizers):
+    """Steps of 100 ns: forward for 30, a collective from 20 to 60, and the optimizer for as long as told, or not."""
+    step = Step()
+    for number, optimizer in enumerate(optimizers):
+        begin = number * 100
+        top = step.mark(f"ProfilerStep#{number}", begin, begin + 100)
+        forward = step.mark("## forward ##", begin, begin + 9, top)
+        op = step.op("aten::mm", begin + 1, 5, forward)
+        step.kernel("gemm", begin, begin + 30, op)
+        step.kernel("ncclDevKernel_AllReduce", begin + 20, begin + 60, op, 9, NodeType.COMM_COLL_NODE, comm_type=0)
+        if optimizer:
+            update = step.mark("## optimizer ##", begin + 10, begin + 20, top)
+            step.kernel("adam", begin + 60, begin + 60 + optimizer, step.op("aten::add_", begin + 11, 5, update))
+    return step.builder.build()
+
+
+def by(source, *keys):
+    return phases(source, options=Options(iteration="all", by=keys))
+
+
+def test_rows_by_phase_are_means_of_the_steps_in_which_it_runs():
+    found = by(steps_of(10, 0, 20), "phase")
+    assert found.table.columns[:2] == ["phase", "steps"]
+    assert found.table.select("phase", "steps", "device_ns", "exclusive_ns", "activities").rows() == [
+        ("forward", 3, 30, 20, 1.0),
+        ("optimizer", 2, 15, 15, 1.0),
+        ("communication", 3, 40, 30, 1.0),
+    ]
+    assert found.parameters["by"] == ["phase"]
+    assert found.each.equals(phases(steps_of(10, 0, 20), options=Options(iteration="all")).table)
+    assert found.plot() == phases(steps_of(10, 0, 20), options=Options(iteration="all")).plot()
+
+
+def test_without_the_phase_what_overlaps_is_not_added_up():
+    found = by(steps_of(10, 0, 20), "rank").table
+    assert found.select("rank", "steps", "exclusive_ns", "activities").rows() == [(0, 3, 60, pytest.approx(8 / 3))]
+    assert not {"device_ns", "host_ns", "phase", "iteration"} & set(found.columns)
+    each = by(steps_of(10, 0, 20), "iteration").table
+    assert each.select("iteration", "steps", "exclusive_ns").rows() == [(0, 1, 60), (1, 1, 50), (2, 1, 70)]
+
+
+def test_rates_by_phase_are_those_of_all_its_tokens():
+    step = Step()
+    for number, (tokens, end) in enumerate(((100, 100), (300, 400))):
+        top = step.mark(f"execute_context_1({tokens})_generation_0(0)", number * 100, number * 100 + 90)
+        step.kernel("gemm", number * 100 + 50, number * 100 + 50 + end, step.op("aten::mm", number * 100, 5, top))
+    each = phases(step.builder.build(), options=Options(iteration="all")).table
+    spans = each["span_ns"].to_list()
+    assert each["tokens"].to_list() == [100, 300]
+    found = by(step.builder.build(), "phase").table.row(0, named=True)
+    assert (found["tokens"], found["steps"], found["span_ns"]) == (200.0, 2, sum(spans) // 2)
+    assert found["tokens_per_s"] == pytest.approx(400e9 / sum(spans))
+    assert found["output_token_ns"] is None
+
+
+def test_rows_by_layer_say_which_computes_longest():
+    found = by(layered(module=True), "layer").table
+    assert found.select("layer", "steps", "compute_ns", "communication_ns").rows() == [
+        ("Block_2", 1, 380, 10), *((f"Block_{k}", 1, 100, 10) for k in (0, 1, 3)),
+    ]  # fmt: skip
+    kinds = by(layered(module=True), "rank", "module_type").table
+    assert kinds.select("rank", "module_type", "steps", "compute_ns", "activities").rows() == [(0, "Block", 1, 680, 24)]
+    two = TraceSet((layered(module=True), layered(module=True, rank=1)))
+    assert by(two, "layer").table.select("steps", "compute_ns").row(0) == (2, 380)
+    assert by(two, "rank", "layer").table["rank"].to_list() == [0] * 4 + [1] * 4
+    assert by(training_step(), "layer").table.is_empty()
+
+
+def test_a_layer_that_waits_is_not_slow():
+    step = Step()
+    for k in range(4):
+        op = step.op("aten::mm", k * 10, 5, module=f"Model_0/Block_{k}/Linear_{k}")
+        step.kernel("gemm", 1000 * k, 1000 * k + 100, op)
+        wait = 900 if k == 2 else 50
+        end = 1000 * k + 100 + wait
+        step.kernel("ncclDevKernel_AllReduce", 1000 * k + 100, end, op, 9, NodeType.COMM_COLL_NODE, comm_type=0)
+    found = phases(step.builder.build())
+    assert found.layers["device_ns"].to_list() == [150, 150, 1000, 150]
+    assert not any("Block_2" in finding.text for finding in found.findings)
+    slow = phases(layered(module=True)).findings
+    assert any(
+        finding.text == "layer Block_2 computes for 380 ns a step, 3.8 times the median Block (100 ns)"
+        for finding in slow
+    )
+
+
+@pytest.mark.parametrize(
+    ("world_size", "more"), [(None, ""), (8, "; ranks that share tokens aren't told apart")]
+)  # fmt: skip
+def test_tokens_are_those_of_a_step_and_no_rank_s(world_size, more):
+    step = Step()
+    step.builder = TraceBuilder(rank=0, world_size=world_size)
+    top = step.mark("execute_context_2(500)_generation_0(0)", 0, 100)
+    step.kernel("gemm", 50, 150, step.op("aten::mm", 10, 5, top))
+    texts = [finding.text for finding in phases(step.builder.build()).findings]
+    assert texts == [f"prefill: a step of 500 tokens takes 100 ns, 5,000,000,000 tokens/s{more}"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (("op",), "by: expected one or more of rank, iteration, phase, layer, module_type, got 'op'; leave it out"),
+        (("rank", "phase", "layer"), "by: expected phase or layer, got both; leave out phase: "),
+        ((), "by: expected one or more of rank, iteration, phase, layer, module_type, got nothing; leave it out"),
+    ],
+)
+def test_keys_that_make_no_rows_are_refused(keys, said):
+    with pytest.raises(InputError) as err:
+        by(training_step(), *keys)
+    assert str(err.value).startswith(said)

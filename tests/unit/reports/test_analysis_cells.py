@@ -12,7 +12,8 @@ from chakra_et.specs import load_system
 from tests.unit.analysis.hand_made import Rank
 
 KEYS = ("rank", "iteration", "pg_name", "axis", "scope", "comm_type", "size_class_bytes", "comm_dtype", "stream",
-        "device", "call", "category", "kind", "name", "op", "shapes", "types", "module")  # fmt: skip
+        "device", "call", "category", "kind", "name", "op", "shapes", "types", "module", "phase", "layer",
+        "module_type")  # fmt: skip
 
 
 def cell(name, value):
