@@ -12,10 +12,10 @@ import polars as pl
 
 from chakra_et.analysis import diff_plot, diff_words
 from chakra_et.analysis.diff_build import Built, build
-from chakra_et.analysis.diff_nodes import Timing, kinship
+from chakra_et.analysis.diff_nodes import Kinship, Timing, kinship
 from chakra_et.analysis.diff_pairs import Cut, Kept, Pairs, keep, measured_pairs
 from chakra_et.analysis.options import Options, check_keys
-from chakra_et.analysis.result import Plot, Result
+from chakra_et.analysis.result import Finding, Plot, Result
 from chakra_et.analysis.run import Progress, Source, measure_all
 from chakra_et.errors import InputError
 
@@ -65,6 +65,8 @@ class Diff(Result):
             change of duration first; starts count from the first node. Else empty.
         timing: Matched by ids, how far nodes lie apart; else None.
         matched_by: ``ids`` or ``names``.
+        warning: That the sets look like different jobs, if they do: the first of the notes and findings, too; else
+            empty.
     """
 
     steps: pl.DataFrame
@@ -77,6 +79,7 @@ class Diff(Result):
     nodes: pl.DataFrame
     timing: Timing | None
     matched_by: str
+    warning: str
 
     @property
     def headline(self) -> str:
@@ -129,7 +132,7 @@ def diff(
         progress: Called with the stage, ranks done, ranks in all.
 
     Raises:
-        InputError: Nothing there, an iteration that isn't there, or ids are wanted and none is in both.
+        InputError: Nothing there, an iteration that isn't there, or ids are wanted and few are in both.
 
     Example:
         >>> from chakra_et.ir import NodeType, TraceBuilder
@@ -149,13 +152,16 @@ def diff(
     kept = tuple(_kept(source, keep, options, jobs, progress) for source in sources)
     pairs = measured_pairs(kept[0], kept[1])
     kin = kinship([(one.part, two.part) for one, two in pairs.ranks.values()], strict=match == "auto")
-    if match == "ids" and not kin.shared:
-        raise InputError("match: expected nodes of equal ids and names in both sets, got none; leave it out")
+    if match == "ids" and not kin.related:
+        got = f"{kin.shared:,} of {kin.before:,} before and {kin.after:,} after" if kin.shared else "none"
+        raise InputError(
+            f"match: expected nodes of equal ids and names in both sets, got {got}; leave it out, or match by names"
+        )
     by_ids = match == "ids" or (match == "auto" and kin.copies)
     if by_ids and kin.part is not None:
         pairs = _cut_to_part(sources, kept, pairs, kin.part, options, jobs)
     built = build(pairs, by_ids=by_ids, keys=keys)
-    return _result(pairs, built, options, keys, by_ids=by_ids)
+    return _result(pairs, built, options, keys, kin=kin if by_ids else None)
 
 
 def _kept(source: Source, measure: Any, options: Options, jobs: int, progress: Progress | None) -> dict[int, Kept]:
@@ -187,7 +193,9 @@ def _cut_to_part(
     return replace(found, notes=(*found.notes, note))
 
 
-def _result(pairs: Pairs, built: Built, options: Options, keys: tuple[str, ...], *, by_ids: bool) -> Diff:
+def _result(pairs: Pairs, built: Built, options: Options, keys: tuple[str, ...], *, kin: Kinship | None) -> Diff:
+    """Put a comparison together; `kin` tells how nodes relate, where they were matched by ids."""
+    by_ids = kin is not None
     parameters = options.as_dict() | {
         "by": list(keys),
         "match": "ids" if by_ids else "names",
@@ -195,13 +203,14 @@ def _result(pairs: Pairs, built: Built, options: Options, keys: tuple[str, ...],
     }
     table = built.table
     things = pl.col("what").is_in(["op", "kernel", "communication"])
+    warning = () if by_ids else diff_words.unlike(built)
     return Diff(
         name="diff",
         parameters=parameters,
         table=table,
         coverage=pairs.coverage(options),
-        notes=(*pairs.notes, *diff_words.notes(pairs, built, by_ids=by_ids)),
-        findings=diff_words.findings(built),
+        notes=(*warning, *pairs.notes, *diff_words.notes(pairs, built, kin=kin)),
+        findings=(*map(Finding, warning), *diff_words.findings(built)),
         steps=built.steps,
         iterations=built.iterations,
         shapes=table.filter((pl.col("what") == "op") & (pl.col("match") == "shapes")),
@@ -212,4 +221,5 @@ def _result(pairs: Pairs, built: Built, options: Options, keys: tuple[str, ...],
         nodes=built.nodes,
         timing=built.timing,
         matched_by="ids" if by_ids else "names",
+        warning="".join(warning),
     )

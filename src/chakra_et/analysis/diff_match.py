@@ -157,7 +157,7 @@ class Targets:
 
 
 def match_by_ids(one: Chain, two: Chain, catalog: Catalog) -> tuple[Targets, Targets]:
-    """Match items of equal node ids."""
+    """Match items of equal node ids that are of one operator or name: runs of their own may use an id for all sorts."""
     return _same_ids(one, two, catalog), _same_ids(two, one, catalog)
 
 
@@ -167,10 +167,19 @@ def _same_ids(one: Chain, two: Chain, catalog: Catalog) -> Targets:
     found = np.full(len(one.id), NOBODY, np.int64)
     if len(order):
         near = order[np.minimum(place, len(order) - 1)]
-        same = two.id[near] == one.id
+        same = (two.id[near] == one.id) & _akin(one.kind, two.kind[near], catalog)
         found[same] = near[same]
     kind = np.where(found >= 0, two.kind[found], NOBODY) if len(two.kind) else found
     return Targets(one.kind, kind, np.where(kind >= 0, catalog.call[kind], NOBODY))
+
+
+def _akin(one: Int, two: Int, catalog: Catalog) -> npt.NDArray[np.bool_]:
+    """Return which kinds may be one thing: both operators or both communications, of equal operator or name, [I]."""
+    own, far = catalog.kinds[one], catalog.kinds[two]
+    same = (own[name] == far[name] for name in ("what", "op", "name"))
+    what, op, name = (column.fill_null(False).to_numpy() for column in same)
+    akin: npt.NDArray[np.bool_] = what & (op | name)
+    return akin
 
 
 def match_by_order(one: Chain, two: Chain, catalog: Catalog) -> tuple[Targets, Targets]:

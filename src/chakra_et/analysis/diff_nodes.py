@@ -21,6 +21,7 @@ Int = npt.NDArray[np.int64]
 
 # Two runs of one program may number their nodes alike up to some point: copies agree nearly to the end.
 _COPY = 0.95
+_RELATED = 0.5
 _SCHEMA = {
     "rank": pl.Int64, "id": pl.UInt64, "name": pl.String, "before_start_ns": pl.Int64, "after_start_ns": pl.Int64,
     "start_change_ns": pl.Int64, "before_duration_ns": pl.Int64, "after_duration_ns": pl.Int64,
@@ -83,6 +84,11 @@ class Kinship:
     def copies(self) -> bool:
         """True if both hold the same graph, or one of them a part of the other's."""
         return self.shared > 0 and (self._whole or self.part is not None)
+
+    @property
+    def related(self) -> bool:
+        """True if enough nodes are shared for ids to mean something: half of the smaller set."""
+        return self.shared > 0 and self.shared >= _RELATED * min(self.before, self.after)
 
     @property
     def _whole(self) -> bool:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import polars as pl
 
 from chakra_et.analysis.diff_build import Built
+from chakra_et.analysis.diff_nodes import Kinship
 from chakra_et.analysis.diff_noise import ENOUGH
 from chakra_et.analysis.diff_pairs import Pairs
 from chakra_et.analysis.result import Finding
 from chakra_et.units import format_bytes, format_ns, format_number_of, format_share
 
-__all__ = ["findings", "headline", "label", "notes", "signed"]
+__all__ = ["findings", "headline", "label", "notes", "signed", "unlike"]
 
 _PARTS = {"compute": "compute", "exposed_communication": "exposed communication", "memory": "memory", "idle": "idle"}
 _TOP = 3
 _NAME = 60
 # Below this share of the step, a change isn't worth a sentence.
 _LEAST = 0.001
+# Of one job, more of the time has a counterpart, even if it was compiled or runs on another device.
+_ALIKE = 0.5
 
 
 def signed(value_ns: int) -> str:
@@ -72,7 +75,7 @@ def findings(built: Built) -> tuple[Finding, ...]:
     step = built.steps.filter(pl.col("part") == "step")
     before, change = int(step["before_ns"].mean() or 0), int(step["change_ns"].mean() or 0)  # type: ignore[arg-type]
     noise = "; steps vary as much by themselves" if step["significant"].eq(False).any() else ""
-    said = [Finding(headline(built.steps) + noise, max(change, 0))]
+    said = [Finding(headline(built.steps) + noise, max(change, 0), about="step")]
     table = built.table.filter(
         pl.col("what").is_in(["op", "communication", "host", "launch"])
         | (pl.col("what") == "kernel") & pl.col("op").is_null()
@@ -128,7 +131,8 @@ def _others(table: pl.DataFrame) -> list[Finding]:
     reshaped = table.filter((pl.col("what") == "op") & (pl.col("match") == "shapes"))
     if reshaped.height:
         row = reshaped.row(0, named=True)
-        change = f"such as {short(label(row))}, now {short(str(row['after_shapes']), 40)}"
+        now = [row[f"after_{name}"] for name in ("shapes", "types") if row[f"after_{name}"] != row[name]]
+        change = f"such as {short(label(row))}, now {short(str(now[0]), 40) if now and now[0] else 'unknown'}"
         said.append(Finding(f"{format_number_of(reshaped.height, 'operator')} changed shapes or types, {change}"))
     kernels = table.filter(pl.col("what") == "kernel")
     renamed = kernels.filter(pl.col("match") == "renamed")
@@ -143,16 +147,38 @@ def _others(table: pl.DataFrame) -> list[Finding]:
     return said
 
 
-def notes(pairs: Pairs, built: Built, *, by_ids: bool) -> list[str]:
-    """Say how the sets were matched, and what can't be told."""
+def unlike(built: Built) -> tuple[str, ...]:
+    """Say that the sets look like different jobs, if they do."""
+    before, after = built.matched
+    if before is None or after is None or min(before, after) >= _ALIKE:
+        return ()
+    shares = [format_share(share, 1) for share in (before, after)]
+    return (
+        f"these look like different jobs: work of {shares[0]} of the time before and {shares[1]} after has a "
+        "counterpart, and the rest is no change of anything",
+    )
+
+
+def notes(pairs: Pairs, built: Built, *, kin: Kinship | None) -> list[str]:
+    """Say how the sets were matched, and what can't be told.
+
+    Args:
+        pairs: The ranks.
+        built: The tables.
+        kin: How nodes relate, if they were matched by ids.
+    """
     said = []
     devices = {tuple(kept.facts.has_device for kept in pair) for pair in pairs.ranks.values()}
     if any(one != two for one, two in devices):
         said.append(
             "only one of the sets has device activities: host work is compared with them, and times mean other things"
         )
-    if by_ids:
-        said.append("matched by node ids: the sets hold the same graph, and no change is taken for noise")
+    if kin is not None:
+        shares = [format_share(kin.shared, count) for count in (kin.before, kin.after)]
+        same = f"{shares[0]} of the nodes before and {shares[1]} after are in both sets"
+        if kin.copies:
+            same = "the sets hold the same graph"
+        said.append(f"matched by node ids: {same}, and no change is taken for noise")
     elif None not in built.matched:
         shares = [format_share(share or 0.0, 1) for share in built.matched]
         said.append(
@@ -162,7 +188,7 @@ def notes(pairs: Pairs, built: Built, *, by_ids: bool) -> list[str]:
     before, after = built.samples
     if not min(before, after):
         said.append("a set has no activity in the chosen iterations: there is nothing to compare with")
-    elif by_ids:
+    elif kin is not None:
         return said
     elif max(before, after) == 1:
         said.append("one iteration each: whether a change is more than noise can't be told")

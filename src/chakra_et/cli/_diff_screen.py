@@ -38,6 +38,8 @@ def print_screen(found: Diff, before: str, after: str, *, limit: int) -> None:
     counts = " -> ".join(_iterations(found, side) for side in ("before", "after"))
     ranks = format_number_of(len(found.parameters["ranks"]), "rank")
     print_line(f"{before} -> {after}: {ranks}; {counts}; matched by {found.matched_by}\n")
+    if found.warning:
+        print_line(f"Warning: {found.warning}.\n")
     print_line(f"{found.headline[0].upper()}{found.headline[1:]}\n")
     _print_steps(found)
     unnamed = (pl.col("what") == "kernel") & pl.col("op").is_null()
@@ -52,10 +54,10 @@ def print_screen(found: Diff, before: str, after: str, *, limit: int) -> None:
     _print_changes("On the host", host.sort(pl.col("change_ns").abs(), descending=True), limit=few)
     _print_nodes(found, limit=limit)
     # The others are in the tables.
-    for finding in found.findings[1:]:
-        if not finding.cost_ns:
+    for finding in found.findings:
+        if not finding.cost_ns and finding.about != "step" and finding.text != found.warning:
             print_line(f"{finding.text[0].upper()}{finding.text[1:]}.")
-    print_notes(found.notes, limit=_NOTES)
+    print_notes([note for note in found.notes if note != found.warning], limit=_NOTES)
 
 
 def _iterations(found: Diff, side: str) -> str:
@@ -83,7 +85,8 @@ def _print_steps(found: Diff) -> None:
         inset = "" if part == "step" else "  " if cause == part else "    "
         rows.append((*(str(row[name]) for name in label), inset + cause, *_times(row), *_sure(row, table)))
     columns = [*label, "part", "before", "after", "change", "times", *_sure_heading(table)]
-    print_table("", columns, rows, left=(len(label), *_last(columns)))
+    if rows:
+        print_table("", columns, rows, left=(len(label), *_last(columns)))
 
 
 def _print_changes(title: str, table: pl.DataFrame, *, limit: int) -> None:

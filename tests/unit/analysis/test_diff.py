@@ -381,7 +381,7 @@ def test_what_is_asked_for_wrongly():
         diff(made(), made(), match="best")
     with pytest.raises(InputError, match="by: expected one or more of rank, got 'iteration'"):
         diff(made(), made(), options=Options(by=("iteration",)))
-    with pytest.raises(InputError, match="expected nodes of equal ids"):
+    with pytest.raises(InputError, match="expected nodes of equal ids and names in both sets, got none; leave it out"):
         diff(made(), made(id_of=10_000_000), match="ids")
     with pytest.raises(InputError, match="expected some of 0, 1, 2, 3, 4, 5, got 9"):
         diff(made(), made(), options=Options(iteration=9))

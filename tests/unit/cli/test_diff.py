@@ -7,7 +7,7 @@ import pytest
 from chakra_et.cli import main
 from chakra_et.io import write_set
 from chakra_et.ir import TraceSet
-from tests.unit.analysis.hand_made import stepped
+from tests.unit.analysis.hand_made import Rank, stepped
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,16 @@ def test_one_screen(folders, capsys):
     assert "Node by node: 16 in both; 12 start and take the same, to the ns" in out
     assert "Makespan: 689.990 us -> 714.990 us" in out
     assert max(map(len, rest)) <= 120
+
+
+def test_a_warning_comes_before_the_headline(folders, capsys, tmp_path):
+    other = Rank()
+    other.kernel("ncclDevKernel_AllReduce", 0, 700_000)
+    write_set(TraceSet((other.build(),)), tmp_path / "other")
+    assert main(["diff", folders[0], str(tmp_path / "other"), "--match", "names"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("these look like different jobs") == 1
+    assert out.index("Warning: these look like different jobs: work of 0.0 % ") < out.index("Step 200.000 us -> ")
 
 
 def test_json_is_the_result(folders, capsys):
