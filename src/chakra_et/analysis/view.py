@@ -342,11 +342,20 @@ class RankView:
         modelled = self.activities.select(
             time.filter(computes & pl.col("window").is_not_null() & self.calls["work_model"].is_not_null()).sum()
         ).item()
-        notes = (*self._starts[1], *self.steps.notes, *self._unlinked(), *self._empty_steps())
+        notes = (*self._untimed(), *self._starts[1], *self.steps.notes, *self._unlinked(), *self._empty_steps())
         return RankFacts(
             self.rank, self.has_device, self.windows, self.all_windows, device, classified, linked, compute,
             int(modelled), notes,
         )  # fmt: skip
+
+    def _untimed(self) -> tuple[str, ...]:
+        """Say that nothing takes time, if so."""
+        if not len(self.duration_ns) or self.duration_ns.any():
+            return ()
+        return (
+            "no times: all durations are 0, as in an execution trace alone; convert it together with its Kineto "
+            "profile",
+        )
 
     def _unlinked(self) -> tuple[str, ...]:
         """Say how many activities were launched outside the profile."""

@@ -193,6 +193,16 @@ def test_facts_count_times_in_the_chosen_stretches():
     assert (facts.device_ns, facts.compute_ns) == (23, 7)
 
 
+def test_a_trace_without_times_says_so():
+    timed, untimed, nothing = Rank(), Rank(), Rank()
+    timed.op("aten::mm", 0, 5)
+    untimed.op("aten::mm", 0, 0)
+    told = [
+        any("no times" in note for note in RankView(one.build(), 0).facts.notes) for one in (timed, untimed, nothing)
+    ]
+    assert told == [False, True, False]
+
+
 def test_own_kernel_classes(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('[[classes]]\nname = "communication"\npatterns = ["^qqq$"]')
