@@ -219,6 +219,24 @@ def test_programmatic_dependent_launch_is_exact_but_not_causal(tmp_path):
     assert -0.25 < found.error(Edit(kernel_scale=2.0)) < 0
 
 
+@pytest.mark.parametrize("overlapping", [0.0, 1.0])
+def test_a_host_that_takes_no_time_leaves_kernels_back_to_back(overlapping, tmp_path):
+    """Kernels 100 us apart, for the host's sake, keep no more between them than queued ones show."""
+    builder = ProgramBuilder("bursts", ranks=1)
+    main = builder.rank(0).thread()
+    for apart in (100_000, 5_000, 100_000):
+        for number in range(40):
+            with main.op("aten::mm", host_ns=apart):
+                main.launch(f"gemm {number}", duration_ns=60_000 if apart == 5_000 else 20_000)
+        main.device_synchronize()
+    program, config = builder.build(), MachineConfig(pdl_share=overlapping)
+    found = experiment(program, tmp_path, config=config)
+    assert found.result.quality.ranks[0].start_error_ns["max"] == 0
+    edits = {f"main x{scale}": Edit(host_thread_scale={program.tid(0, "main"): scale}) for scale in (0.5, 0.01)}
+    # An overlap has no edge: where neighbors begin to overlap, the trace has them one after the other.
+    assert wrong(found, edits=edits, tolerance=0.05 if overlapping else TOLERANCE) == {}
+
+
 def test_short_pauses_blur_hand_offs(tmp_path):
     """Between two backward passes, nothing tells the hand-offs from the thread's own time."""
     found = experiment(programs.pipeline_step(bound="host"), tmp_path)

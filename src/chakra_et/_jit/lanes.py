@@ -16,7 +16,7 @@ _OPEN = 64
 
 
 @njit(cache=True, nogil=True)
-def lane_order(lane: Int, start: Int, end: Int, resolution: int) -> tuple[Int, Int, Int, int, int]:
+def lane_order(lane: Int, start: Int, end: Int, resolution: int) -> tuple[Int, Int, Int, Int, int, int]:
     """Find what each activity follows on its own lane.
 
     An activity follows every earlier one that ended before it and that nothing else follows yet. One that starts while
@@ -30,8 +30,9 @@ def lane_order(lane: Int, start: Int, end: Int, resolution: int) -> tuple[Int, I
         resolution: Ends that stick out by up to this much are moved to the next start.
 
     Returns:
-        indptr int64 [A + 1] and predecessors int64 [E]; ends after snapping int64 [A]; how many ends were snapped; and
-        how many activities overlap the one before.
+        indptr int64 [A + 1] and predecessors int64 [E]; ends after snapping int64 [A]; the first earlier activity that
+        still ran when each one started, int64 [A], -1 if none did; how many ends were snapped; and how many activities
+        follow nothing that they overlap.
     """
     count = len(lane)
     snapped_end = end.copy()
@@ -39,6 +40,7 @@ def lane_order(lane: Int, start: Int, end: Int, resolution: int) -> tuple[Int, I
     preds = np.empty(max(16, 2 * count), np.int64)
     edges = 0
     open_ = np.empty(_OPEN, np.int64)
+    beside = np.full(count, -1, np.int64)
     opened = 0
     snapped = 0
     overlapping = 0
@@ -62,6 +64,8 @@ def lane_order(lane: Int, start: Int, end: Int, resolution: int) -> tuple[Int, I
             else:
                 open_[kept] = other
                 kept += 1
+        if kept > 0:
+            beside[here] = open_[0]
         if edges == indptr[here] and opened > 0:
             overlapping += 1
             first = open_[0]
@@ -75,4 +79,4 @@ def lane_order(lane: Int, start: Int, end: Int, resolution: int) -> tuple[Int, I
         open_[opened] = here
         opened += 1
         indptr[here + 1] = edges
-    return indptr, preds[:edges].copy(), snapped_end, snapped, overlapping
+    return indptr, preds[:edges].copy(), snapped_end, beside, snapped, overlapping

@@ -13,7 +13,7 @@ def order_of(activities, resolution=0, lanes=None):
     """Order (start, end) pairs of one lane; return each one's predecessors, ends, and the two counts."""
     lane = np.array(lanes if lanes is not None else [0] * len(activities), np.int64)
     start, end = (np.array([pair[side] for pair in activities], np.int64) for side in (0, 1))
-    indptr, preds, ends, snapped, overlapping = lane_order(lane, start, end, resolution)
+    indptr, preds, ends, _, snapped, overlapping = lane_order(lane, start, end, resolution)
     lists = [preds[a:b].tolist() for a, b in pairwise(indptr)]
     return lists, ends.tolist(), snapped, overlapping
 
@@ -30,6 +30,15 @@ def test_ends_within_the_resolution_are_moved():
 def test_an_overlapping_one_hangs_on_what_the_earlier_one_hung_on():
     lists, _, _, overlapping = order_of([(0, 5), (6, 20), (15, 30), (31, 40)])
     assert lists == [[], [0], [0], [1, 2]]
+    assert overlapping == 1
+
+
+def test_what_still_ran_is_told():
+    """Of a chain that overlaps link by link, each one follows the last but one, and waited beside the last."""
+    start, end = np.array([0, 50, 99, 150, 201]), np.array([51, 100, 150, 200, 210])
+    indptr, preds, _, beside, _, overlapping = lane_order(np.zeros(5, np.int64), start, end, 0)
+    assert [preds[a:b].tolist() for a, b in pairwise(indptr)] == [[], [], [0], [1, 2], [3]]
+    assert beside.tolist() == [-1, 0, 1, -1, -1]
     assert overlapping == 1
 
 

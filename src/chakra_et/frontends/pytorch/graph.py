@@ -94,7 +94,7 @@ def build_rank_graph(
         data_pairs: Host events whose data others use, and those others: int64 [E] each.
     """
     window = _window(timeline, activities)
-    indptr, preds, end, snapped, overlapping = lane_order(
+    indptr, preds, end, beside, snapped, overlapping = lane_order(
         activities.lane, activities.start, activities.end, profile.resolution_ns
     )
     device = view_device(profile, timeline, activities, end, receives)
@@ -112,9 +112,10 @@ def build_rank_graph(
     items = split_host_items(
         timeline, holes, data_pairs, edges, launcher=activities.launcher, launch=launch, window=window
     )
-    starts, latencies = _explain(timeline, activities, items, follows, window)
+    held = np.where(beside >= 0, activities.start - activities.start[beside], 0)
+    starts, latencies = _explain(timeline, activities, items, follows, held, window)
     if _find_more_waits(waits, device, starts, follows, latencies):
-        starts, latencies = _explain(timeline, activities, items, follows, window)
+        starts, latencies = _explain(timeline, activities, items, follows, held, window)
     gaps = _tie_activities(edges, activities, items, starts, follows, (indptr, preds), waits)
     counts = {
         "snapped": int(snapped),
@@ -211,7 +212,12 @@ def _launch_points(
 
 
 def _explain(
-    timeline: HostTimeline, activities: Activities, items: HostItems, follows: Int, window: tuple[int, int]
+    timeline: HostTimeline,
+    activities: Activities,
+    items: HostItems,
+    follows: Int,
+    held: Int,
+    window: tuple[int, int],
 ) -> tuple[Starts, dict[str, Latencies]]:
     """Explain the starts of device activities and of host communications, each by their own latencies."""
     launched = _at(items.end, items.launch_item)
@@ -226,7 +232,7 @@ def _explain(
             continue
         starts, latencies[name] = explain_starts(
             activities.start[chosen], follows[chosen], launched[chosen], call_start[chosen], first[chosen],
-            busy[chosen],
+            busy[chosen], held[chosen],
             window_start_ns=window[0], default_ns=default,
         )  # fmt: skip
         for part, found in zip(parts, (starts.launch, starts.follow, starts.unexplained), strict=True):

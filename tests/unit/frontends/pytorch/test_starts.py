@@ -10,10 +10,10 @@ WINDOW = 1000
 
 
 def explained(rows, default=10_000):
-    """Explain (start, follows, launched, call start, first, busy until) rows."""
-    columns = [np.array([row[i] for row in rows], np.int64) for i in range(6)]
+    """Explain (start, follows, launched, call start, first, busy until[, held]) rows."""
+    columns = [np.array([(*row, 0)[i] for row in rows], np.int64) for i in range(7)]
     starts, typical = explain_starts(
-        *columns[:4], columns[4].astype(bool), columns[5], window_start_ns=WINDOW, default_ns=default
+        *columns[:4], columns[4].astype(bool), *columns[5:], window_start_ns=WINDOW, default_ns=default
     )
     return list(zip(starts.launch.tolist(), starts.follow.tolist(), starts.unexplained.tolist(), strict=True)), typical
 
@@ -42,6 +42,27 @@ def test_queued_work_follows_the_work_before():
     assert typical.gap_median == 1000
 
 
+def test_waiting_beside_a_neighbor_that_still_ran_is_no_gap_of_the_device():
+    """A chain of overlapping kernels follows the last but one; host-bound kernels keep no kernel's length from it."""
+    chain = [(200_000 + 50_000 * n, 150_900 + 50_000 * n, 100_000, 98_000, 1, 200_000, 50_000) for n in range(20)]
+    late = (2_000_000, 1_900_000, 1_995_000, 1_993_000, 1, 1_900_000)
+    gaps, typical = explained([*(idle(5000) for _ in range(20)), *chain, late])
+    assert (typical.gap_median, typical.gap_p95) == (0, 0)
+    assert gaps[20:40] == [(5000, 49_100, 0)] * 20
+    assert gaps[40] == (5000, 0, 0)
+
+
+def test_few_that_waited_for_something_are_not_typical():
+    waited = (5_200_000, 200_000, 120_000, 118_000, 1, 200_000)
+    queued = (201_000, 200_000, 120_000, 118_000, 1, 200_000)
+    late = (2_000_000, 1_900_000, 1_995_000, 1_993_000, 1, 1_900_000)
+    gaps, typical = explained([idle(5000), waited, waited, queued, late])
+    assert typical.gap_median == 1000
+    assert gaps[-1] == (5000, 1000, 0)
+    gaps, typical = explained([*(idle(5000) for _ in range(20)), *(waited for _ in range(20)), late])
+    assert typical.gap_median == typical.launch_p95 == 5000
+
+
 def test_later_kernels_of_a_graph_only_follow():
     gaps, _ = explained([idle(5000), (131_000, 130_000, 100_000, 98_000, 0, 130_000)])
     assert gaps[1][0] == 0
@@ -66,9 +87,8 @@ def cases(draw):
         follows = draw(st.one_of(st.just(-1), st.integers(WINDOW, 300_000)))
         launched = draw(st.one_of(st.just(-1), st.integers(WINDOW, 300_000)))
         start = max(follows, launched, WINDOW) + draw(st.integers(0, 60_000))
-        rows.append(
-            (start, follows, launched, max(launched - 2000, -1), draw(st.integers(0, 1)), draw(st.integers(0, 300_000)))
-        )
+        call, first, busy = max(launched - 2000, -1), draw(st.integers(0, 1)), draw(st.integers(0, 300_000))
+        rows.append((start, follows, launched, call, first, busy, draw(st.sampled_from([0, 0, 500, 40_000]))))
     return rows
 
 
@@ -76,7 +96,7 @@ def cases(draw):
 @settings(max_examples=300, deadline=None)
 def test_gaps_add_up_to_the_recorded_start(rows):
     gaps, typical = explained(rows)
-    for (start, follows, launched, _, first, _), (launch, follow, unexplained) in zip(rows, gaps, strict=True):
+    for (start, follows, launched, _, first, _, _), (launch, follow, unexplained) in zip(rows, gaps, strict=True):
         assert min(launch, follow, unexplained) >= 0
         uses_launch = launched >= 0 and (first or follows < launched)
         ends = [launched + launch] * uses_launch + [follows + follow] * (follows >= 0)
