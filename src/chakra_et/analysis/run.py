@@ -21,7 +21,7 @@ from chakra_et.errors import ChakraError, InputError, TraceError
 from chakra_et.io import FORMATS, list_paths, read
 from chakra_et.ir import ProcessGroup, Trace, TraceSet
 from chakra_et.ir.process_group import join_groups
-from chakra_et.units import format_ranks
+from chakra_et.units import format_number_of, format_ranks
 
 __all__ = ["Job", "Measure", "Measured", "Progress", "Source", "make_job", "measure_all", "run_one"]
 
@@ -95,6 +95,17 @@ class Job:
     def notes(self) -> tuple[str, ...]:
         """What was guessed, each once."""
         notes = [note for fact in self.facts.values() for note in fact.notes]
+        lost = [fact for fact in self.facts.values() if fact.unlinked]
+        if lost:
+            notes.append(
+                f"{format_ranks(fact.rank for fact in lost)}: {sum(fact.unlinked for fact in lost):,} of "
+                f"{sum(fact.activities for fact in lost):,} activities were launched outside the profile; they count "
+                "where they run (--linked-only leaves them out)"
+            )
+        empty = [fact for fact in self.facts.values() if fact.empty_steps]
+        if empty:
+            count = format_number_of(sum(fact.empty_steps for fact in empty), "iteration")
+            notes.append(f"{format_ranks(fact.rank for fact in empty)}: {count} that run nothing are left out")
         hosted = [fact.rank for fact in self.facts.values() if not fact.has_device]
         if hosted:
             who = "no rank has" if len(hosted) == len(self.facts) else f"{format_ranks(hosted)}: no"

@@ -46,6 +46,9 @@ class RankFacts:
         has_device: False where the host's work is analyzed.
         windows: The chosen stretches.
         all_windows: All of them.
+        activities: Its activities, all of them.
+        unlinked: Of these, those that were launched outside the profile.
+        empty_steps: Iterations that run nothing, where others do.
         device_ns: Time of the activities in the chosen stretches, added up.
         classified_ns: Of that, time of kernels with a class.
         linked_ns: Of that, time of activities with a known launcher.
@@ -58,6 +61,9 @@ class RankFacts:
     has_device: bool
     windows: tuple[Window, ...]
     all_windows: tuple[Window, ...]
+    activities: int
+    unlinked: int
+    empty_steps: int
     device_ns: int
     classified_ns: int
     linked_ns: int
@@ -342,11 +348,23 @@ class RankView:
         modelled = self.activities.select(
             time.filter(computes & pl.col("window").is_not_null() & self.calls["work_model"].is_not_null()).sum()
         ).item()
-        notes = (*self._untimed(), *self._starts[1], *self.steps.notes, *self._unlinked(), *self._empty_steps())
+        table = self._plain_activities
+        told = sum(window.iteration is not None for window in self.all_windows)
         return RankFacts(
-            self.rank, self.has_device, self.windows, self.all_windows, device, classified, linked, compute,
-            int(modelled), notes,
-        )  # fmt: skip
+            rank=self.rank,
+            has_device=self.has_device,
+            windows=self.windows,
+            all_windows=self.all_windows,
+            activities=table.height,
+            unlinked=table.height - int(table["linked"].sum()),
+            empty_steps=self.steps.table.height - told if told else 0,
+            device_ns=device,
+            classified_ns=classified,
+            linked_ns=linked,
+            compute_ns=compute,
+            modelled_ns=int(modelled),
+            notes=(*self._untimed(), *self._starts[1], *self.steps.notes),
+        )
 
     def _untimed(self) -> tuple[str, ...]:
         """Say that nothing takes time, if so."""
@@ -356,25 +374,6 @@ class RankView:
             "no times: all durations are 0, as in an execution trace alone; convert it together with its Kineto "
             "profile",
         )
-
-    def _unlinked(self) -> tuple[str, ...]:
-        """Say how many activities were launched outside the profile."""
-        table = self._plain_activities
-        lost = table.height - int(table["linked"].sum())
-        if not lost:
-            return ()
-        return (
-            f"rank {self.rank}: {lost:,} of {table.height:,} activities were launched outside the profile; they count "
-            "where they run (--linked-only leaves them out)",
-        )
-
-    def _empty_steps(self) -> tuple[str, ...]:
-        """Say how many iterations have no stretch of time, where others have."""
-        told = sum(window.iteration is not None for window in self.all_windows)
-        steps = self.steps.table.height
-        if not told or told == steps:
-            return ()
-        return (f"rank {self.rank}: {steps - told:,} of {steps:,} iterations run nothing, and are left out",)
 
 
 def _comm_words() -> pl.Expr:

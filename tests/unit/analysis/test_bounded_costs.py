@@ -16,8 +16,8 @@ def hidden_behind_the_host():
     first = builder.add("launch", NodeType.COMP_NODE, start_ns=0, duration_ns=10, **host)
     work = builder.add("work", NodeType.COMP_NODE, start_ns=10, duration_ns=1_000, ctrl_deps=[first], **host)
     builder.add(
-        "ncclDevKernel_AllReduce_Sum_f32_RING", NodeType.COMM_COLL_NODE, start_ns=10, duration_ns=900, ctrl_deps=[first],
-        is_cpu_op=False, stream=9, comm_type=int(CommType.ALL_REDUCE), comm_size=4, pg_name="0",
+        "ncclDevKernel_AllReduce_Sum_f32_RING", NodeType.COMM_COLL_NODE, start_ns=10, duration_ns=900,
+        ctrl_deps=[first], is_cpu_op=False, stream=9, comm_type=int(CommType.ALL_REDUCE), comm_size=4, pg_name="0",
     )  # fmt: skip
     builder.add("gemm", NodeType.COMP_NODE, start_ns=1_010, duration_ns=5, ctrl_deps=[work], is_cpu_op=False, stream=7)
     return builder.build()

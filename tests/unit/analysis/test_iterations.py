@@ -34,7 +34,7 @@ def test_activities_count_where_they_start():
 def test_a_step_without_activities_is_not_listed():
     result = iterations(stepped((0, 10), (10, 20), (20, 30), kernels=(KERNELS[0], KERNELS[2])))
     assert result.table["iteration"].to_list() == [0, 2]
-    assert result.notes == ("rank 0: 1 of 3 iterations run nothing, and are left out",)
+    assert result.notes == ("rank 0: 1 iteration that run nothing are left out",)
     assert iterations(stepped((0, 10), kernels=KERNELS[:1])).notes == ()
 
 

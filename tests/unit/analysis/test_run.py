@@ -11,7 +11,7 @@ from chakra_et.analysis.options import Options
 from chakra_et.analysis.run import make_job, measure_all, run_one
 from chakra_et.errors import ChakraError, InputError, TraceError
 from chakra_et.io import write
-from chakra_et.ir import CommType, ProcessGroup, TraceSet
+from chakra_et.ir import CommType, NodeType, ProcessGroup, TraceBuilder, TraceSet
 from tests.unit.analysis.hand_made import Rank, stepped
 
 MODULES = (breakdown, comms, iterations, kernels, ops, overlap, skew, timeline)
@@ -151,3 +151,21 @@ def test_columns_are_the_same_whatever_is_there(module):
     full, empty = (run_one(module.measure, module.combine, source, None).table.schema
                    for source in (TraceSet((rank_of(0), rank_of(1))), Rank().build()))  # fmt: skip
     assert full == empty, pl.DataFrame({"full": list(map(str, full.items())), "empty": list(map(str, empty.items()))})
+
+
+def test_what_several_ranks_have_is_told_once():
+    """Activities from before the profile are counted over all ranks, in one sentence."""
+    traces = []
+    for number in (0, 1):
+        builder = TraceBuilder(rank=number)
+        for start, correlation in ((5, 1), (25, 2)):
+            builder.add("gemm", NodeType.COMP_NODE, start_ns=start, duration_ns=3, is_cpu_op=False, stream=7,
+                        correlation=correlation)  # fmt: skip
+        builder.add("cudaLaunchKernel", NodeType.COMP_NODE, start_ns=20, duration_ns=1, is_cpu_op=True, tid=1,
+                    correlation=2)  # fmt: skip
+        traces.append(builder.build())
+    notes = [note for note in breakdown.breakdown(TraceSet(tuple(traces))).notes if "outside the profile" in note]
+    assert notes == [
+        "ranks 0, 1: 2 of 4 activities were launched outside the profile; they count where they run (--linked-only "
+        "leaves them out)"
+    ]
