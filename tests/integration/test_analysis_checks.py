@@ -250,9 +250,10 @@ def test_b200_communicates_twice_a_layer():
 
 
 def test_b200_waits_for_its_host():
+    """Launches return 70.7 of 84.5 ms after what ran before, added up over the raw gaps."""
     row = analyzed(B200).breakdown.table.row(0, named=True)
     assert (row["span_ns"], row["busy_ns"], row["memory_ns"]) == (84_487_178, 11_596_482, 802_844)
-    assert texts(analyzed(B200).breakdown)[0].startswith("the device waits for the host to launch (host-bound): 75.")
+    assert texts(analyzed(B200).breakdown)[0].startswith("the device waits for the host to launch (host-bound): 83.7 %")
 
 
 def test_b200_products():
