@@ -52,6 +52,11 @@ USAGE = 2
 # Large columns come and go while profiles are converted: the allocator of polars is told to give them back soon.
 ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:100,muzzy_decay_ms:0")
 
+# Analyses ask thousands of small questions: threads of polars cost more than they spare, and ranks of large sets run in
+# processes of their own.
+SINGLE_THREADED = ("analyze", "report", "diff")
+ONE_THREAD = ("POLARS_MAX_THREADS", "1")
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
@@ -67,6 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.exit(USAGE)
     args = parser.parse_args(words)
     os.environ.setdefault(*ALLOCATOR)
+    if args.verb in SINGLE_THREADED:
+        os.environ.setdefault(*ONE_THREAD)
     try:
         with sigterm_raises():
             announce_compilation(_loops(args))

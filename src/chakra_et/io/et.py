@@ -17,7 +17,6 @@ from google.protobuf.message import DecodeError
 from chakra_et._jit import wire
 from chakra_et.errors import FormatError
 from chakra_et.io._decode import decode_nodes, message_error
-from chakra_et.io._encode import encode_nodes
 from chakra_et.io._files import Source, gzip_chunks, read_bytes, write_atomic
 from chakra_et.io._metadata import decode_metadata, encode_metadata, groups_from_nodes, rank_from_name
 from chakra_et.io._proto import et_def_pb2 as proto
@@ -149,6 +148,9 @@ def et_chunks(trace: Trace) -> Iterator[bytes]:
     Raises:
         TraceError: A value doesn't fit its kind on the wire.
     """
+    # Compiled loops that only writing needs.
+    from chakra_et.io._encode import encode_nodes
+
     metadata = encode_metadata(trace)
     yield delimited(metadata)
     yield from encode_nodes(trace)

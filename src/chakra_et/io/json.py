@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 
 from chakra_et.errors import FormatError, TraceError
@@ -27,7 +26,7 @@ from chakra_et.ir.trace import Trace
 __all__ = ["json_chunks", "parse_json", "read_json", "write_json"]
 
 _SPACE = re.compile(r"\s*")
-_NOT_DATA = (ValueError, TypeError, KeyError, OverflowError, RecursionError, AttributeError, json_format.Error)
+_NOT_DATA = (ValueError, TypeError, KeyError, OverflowError, RecursionError, AttributeError)
 _ADVICE = "expected a Chakra trace as JSON, got {}; {}"
 
 
@@ -99,9 +98,12 @@ def _refuse_no_node(record: dict[str, Any], place: str) -> None:
 
 
 def _message(record: dict[str, Any], message: Any, place: str) -> bytes:
+    # Loaded here, since reading and writing other formats does without.
+    from google.protobuf import json_format
+
     try:
         parsed: bytes = json_format.ParseDict(record, message, ignore_unknown_fields=True).SerializeToString()
-    except _NOT_DATA as err:
+    except (*_NOT_DATA, json_format.Error) as err:
         raise FormatError(
             f"{place}: expected a {message.DESCRIPTOR.name} in protobuf's JSON mapping, got something else "
             f"({' '.join(str(err).split())}); correct it or convert the trace again"
@@ -219,6 +221,8 @@ def json_chunks(trace: Trace) -> Iterator[bytes]:
     Raises:
         TraceError: A value doesn't fit its kind on the wire.
     """
+    from google.protobuf import json_format
+
     kind = proto.GlobalMetadata
     for chunk in et_chunks(trace):
         parts = []
