@@ -169,8 +169,10 @@ def nearest_modelled(nodes: pl.DataFrame, rows: Int, parent: Int, *, itself: boo
             # Another activity may have asked the same operator before.
             fresh = np.where(np.isin(at, tried), -1, at)
             tried = np.union1d(tried, fresh[fresh >= 0])
-            works.append(_work_at(nodes, fresh, hints))
-            modelled = np.union1d(modelled, works[-1]["op_row"].to_numpy())
+            work = _work_at(nodes, fresh, hints)
+            if work.height:
+                works.append(work)
+                modelled = np.union1d(modelled, work["op_row"].to_numpy())
             # Who has found an operator is done, the others ask its caller.
             settled = np.isin(at, modelled)
             found[settled] = at[settled]
@@ -199,10 +201,11 @@ def _work_at(nodes: pl.DataFrame, at: Int, hints: pl.DataFrame) -> pl.DataFrame:
         hints: What each activity tells, [A].
     """
     operators = np.unique(at[at >= 0])
-    names = nodes["name"].gather(operators).fill_null("")
-    known = [name for name in names.unique() if formula_of(name) is not None]
-    chosen = names.is_in(known) & (nodes["type"].gather(operators) != NodeType.METADATA_NODE.value)
-    operators = operators[chosen.fill_null(False).to_numpy()]
+    operators = operators[nodes["type"].fill_null(0).to_numpy()[operators] > NodeType.METADATA_NODE]
+    names = nodes["name"].gather(operators).to_list()
+    operators = operators[np.array([formula_of(name or "") is not None for name in names], np.bool_)]
+    if not len(operators):
+        return pl.DataFrame(schema={"op_row": pl.Int64, **_SCHEMA})
     told = hints.with_columns(op_row=pl.Series(at)).filter(pl.Series(np.isin(at, operators)))
     # One of an operator's kernels may tell what the others don't.
     told = told.group_by("op_row").agg(pl.col("list_kind").drop_nulls().first(), pl.col("tf32").any()).sort("op_row")

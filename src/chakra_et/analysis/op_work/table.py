@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from chakra_et.analysis.op_work import (
     attention,
@@ -43,6 +44,7 @@ _LAYERS = ("_Linear", "_LayerNormLinear", "LinearFunction")
 _NOT_PRODUCTS = re.compile(r"moe|grouped|quant|Backward|attention", re.I)
 
 
+@lru_cache(maxsize=1 << 14)
 def formula_of(name: str) -> Callable[[Call], OpWork] | None:
     """Return the formula for an operator, or None.
 
