@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import NoReturn
 
 from chakra_et.cli import (
     analyze,
@@ -26,10 +27,10 @@ from chakra_et.cli import (
     sweep,
     validate,
 )
-from chakra_et.cli._ending import open_streams, report_ending, sigterm_raises
+from chakra_et.cli._ending import end_process, open_streams, report_ending, sigterm_raises
 from chakra_et.cli._first_run import ANY, ASTRA, NATIVE, announce_compilation
 
-__all__ = ["main"]
+__all__ = ["main", "run"]
 
 # In the order of a user's day.
 COMMANDS: tuple[tuple[str, ModuleType], ...] = (
@@ -82,6 +83,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BaseException as err:
         return report_ending(err)
     return code
+
+
+def run() -> NoReturn:
+    """Run the command line of this process, and end it."""
+    end_process(main())
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
+from chakra_et.cli import run
 
-from chakra_et.cli import main
-
-sys.exit(main())
+run()
