@@ -173,7 +173,7 @@ def test_graph_launches_of_a_recommender():
     assert all(10_000_000 < blocked < 20_000_000 for blocked in steps.table["blocked_ns"])
     # Most of the calls' time waits in copies to pageable memory.
     assert all(copies > 0.8 * calls for copies, calls in steps.table.select("copy_wait_ns", "call_ns").iter_rows())
-    assert any("14 graph launches a step start 5.0 %" in finding.text for finding in steps.findings)
+    assert any("14 graph launches in a step start 5.0 %" in finding.text for finding in steps.findings)
 
 
 def test_a_decode_step_is_one_graph():

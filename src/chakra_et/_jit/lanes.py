@@ -38,12 +38,9 @@ def lane_order(lane: Int, start: Int, end: Int, resolution: int) -> tuple[Int, I
     snapped_end = end.copy()
     indptr = np.zeros(count + 1, np.int64)
     preds = np.empty(max(16, 2 * count), np.int64)
-    edges = 0
     open_ = np.empty(_OPEN, np.int64)
     beside = np.full(count, -1, np.int64)
-    opened = 0
-    snapped = 0
-    overlapping = 0
+    edges, opened, snapped, overlapping = 0, 0, 0, 0
     for here in range(count):
         indptr[here] = edges
         if here == 0 or lane[here] != lane[here - 1] or lane[here] < 0:
@@ -72,11 +69,10 @@ def lane_order(lane: Int, start: Int, end: Int, resolution: int) -> tuple[Int, I
             for edge in range(indptr[first], min(indptr[first + 1], indptr[first] + _OPEN)):
                 preds[edges] = preds[edge]
                 edges += 1
-        opened = kept
-        if opened == _OPEN:
+        if kept == _OPEN:
             open_[: _OPEN - 1] = open_[1:].copy()
-            opened -= 1
-        open_[opened] = here
-        opened += 1
+            kept -= 1
+        open_[kept] = here
+        opened = kept + 1
         indptr[here + 1] = edges
     return indptr, preds[:edges].copy(), snapped_end, beside, snapped, overlapping
