@@ -7,7 +7,7 @@ help:      ## list the chores
 	@sed -nE 's/^([a-z]+):[^#]*## +(.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 10
 
 install:   ## install the package for development
-	$(PYTHON) -m pip install -q -e '.[test]'
+	$(PYTHON) -m pip install -q -e '.[test,test-torch]'
 
 check: lint types test  ## style, types and tests
 

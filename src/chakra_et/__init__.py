@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         MismatchError,
         MissingExtraError,
         OutputError,
+        ReplayError,
         SimulationError,
         TraceError,
     )
@@ -86,6 +87,7 @@ _EXPORTS: dict[str, str] = {
     "ProcessGroup": "chakra_et.ir",
     "Quality": "chakra_et.conversion",
     "RankQuality": "chakra_et.conversion",
+    "ReplayError": "chakra_et.errors",
     "Reconstruction": "chakra_et.passes.reconstruct",
     "SimResult": "chakra_et.sim.result",
     "SimulateOptions": "chakra_et.sim.options",
@@ -151,6 +153,7 @@ __all__ = [
     "Quality",
     "RankQuality",
     "Reconstruction",
+    "ReplayError",
     "SimResult",
     "SimulateOptions",
     "SimulationError",

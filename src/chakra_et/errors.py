@@ -6,6 +6,7 @@ ChakraError                 anything this package refuses; catch this one
 │   └── MismatchError       two inputs don't belong together (other run, other rank)
 ├── TraceError              a trace breaks a rule of the data model (dangling edge, cycle, column type)
 ├── SimulationError         a simulation can't end (deadlock, missing rank, mismatched collective, unmatched send)
+├── ReplayError             a replay can't be planned, or didn't end as the trace says (deadlock, time-out)
 ├── OutputError             an output can't be written (exists, no permission)
 └── MissingExtraError       an optional dependency isn't installed
 """
@@ -22,6 +23,7 @@ __all__ = [
     "MismatchError",
     "MissingExtraError",
     "OutputError",
+    "ReplayError",
     "SimulationError",
     "TraceError",
     "Waiting",
@@ -81,6 +83,10 @@ class SimulationError(ChakraError):
     def __init__(self, text: str, waiting: Sequence[Waiting] = ()) -> None:
         super().__init__(text)
         self.waiting = tuple(waiting)
+
+
+class ReplayError(ChakraError):
+    """A replay can't be planned, or didn't end as the trace says."""
 
 
 class OutputError(ChakraError):

@@ -17,12 +17,23 @@ MODULES = sorted(
     for module in pkgutil.walk_packages(chakra_et.__path__, "chakra_et.")
     if "_proto" not in module.name and not module.name.endswith("__main__")
 )
+FRAMEWORKS = ("torch", "lightning", "accelerate", "deepspeed", "torchtitan")
 LIBRARY = [name for name in MODULES if ".cli." not in name]
+
+
+def load(name):
+    """Import a module; skip the test where it is for a framework that isn't here."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as err:
+        if err.name in FRAMEWORKS:
+            pytest.skip(f"{name} needs {err.name}, which is not installed")
+        raise
 
 
 @pytest.mark.parametrize("name", LIBRARY)
 def test_all_lists_what_exists(name):
-    module = importlib.import_module(name)
+    module = load(name)
     public = getattr(module, "__all__", None)
     if public is None:
         assert not defines_names(module), f"{name} has no __all__"
@@ -39,7 +50,7 @@ def defines_names(module):
 
 @pytest.mark.parametrize("name", LIBRARY)
 def test_public_names_are_documented(name):
-    module = importlib.import_module(name)
+    module = load(name)
     assert module.__doc__
     assert "TODO" not in module.__doc__
     for entry in getattr(module, "__all__", ()):

@@ -129,6 +129,27 @@ COLUMNS: tuple[Column, ...] = (
     Column("comm_root", pl.Int64(), "", "Root rank (global) of a rooted collective.", "int64"),
     Column("comm_priority", pl.Int64(), "", "Priority of a communication.", "int32"),
     Column(
+        "reduce_op",
+        pl.String(),
+        "",
+        "What a reducing collective does: `sum`, `avg`, `product`, `min`, `max`, `band`, `bor`, `bxor`, `premul_sum`.",
+        "string",
+    ),
+    Column(
+        "comm_async",
+        pl.Boolean(),
+        "",
+        "On a communication: true if its call returned before it was done, false if the call waited; null: unknown.",
+        "bool",
+    ),
+    Column(
+        "comm_id",
+        pl.Int64(),
+        "",
+        "Number of a communication's call in its rank's capture, on the call, on the communication and on the waits for it (METADATA nodes `c10d::wait`).",
+        "int64",
+    ),
+    Column(
         "in_split_sizes",
         pl.String(),
         "elements",
