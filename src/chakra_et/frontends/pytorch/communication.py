@@ -1,7 +1,8 @@
 """Give communications their type, size, element type, group and peers.
 
-Sources, best first: the kernel's own metadata, the host's ``record_param_comms`` or ``c10d::`` call around the launch,
-the ``nccl:*``/``gloo:*`` annotation there, the kernel's name. What none of them names is marked ``unknown_comm``.
+Sources, best first: the kernel's own metadata, the host's ``record_param_comms`` or ``c10d::`` call around the launch
+(with what our observer noted of it), the ``nccl:*``/``gloo:*`` annotation there, the kernel's name. What none of them
+names is marked ``unknown_comm``.
 
 Shape letters: A activities.
 """
@@ -16,6 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from chakra_et.frontends.pytorch.comm_notes import CommNote
 from chakra_et.frontends.pytorch.comm_records import CommRecord, range_bytes
 from chakra_et.frontends.pytorch.names import collective_of, dtype_bytes, is_point_to_point
 from chakra_et.ir.enums import CommType, NodeType
@@ -35,6 +37,7 @@ class CommSource:
         annotation: Name of the ``nccl:*`` or ``gloo:*`` annotation around the launch, else of the operator there.
         dims: Its ``Input Dims`` (JSON).
         types: Its ``Input type`` (JSON).
+        note: What our observer says of the call, or None.
     """
 
     name: str
@@ -43,6 +46,7 @@ class CommSource:
     annotation: str = ""
     dims: str = ""
     types: str = ""
+    note: CommNote | None = None
 
 
 @dataclass(slots=True)
@@ -59,6 +63,9 @@ class CommColumns:
         comm_dst: Global rank that receives.
         comm_tag: Tag of a send or a receive.
         comm_root: Global rank of the root.
+        reduce_op: What is reduced.
+        comm_async: False if the call waited by itself.
+        comm_id: Number of the call in its rank's capture.
         in_split_sizes: Elements for each rank (JSON).
         out_split_sizes: Elements from each rank (JSON).
         unknown_comm: True if the kind of communication could not be told.
@@ -75,6 +82,9 @@ class CommColumns:
     comm_dst: int | None = None
     comm_tag: int | None = None
     comm_root: int | None = None
+    reduce_op: str | None = None
+    comm_async: bool | None = None
+    comm_id: int | None = None
     in_split_sizes: str | None = None
     out_split_sizes: str | None = None
     unknown_comm: bool | None = None
@@ -115,6 +125,10 @@ def describe(source: CommSource, *, rank: int | None, groups: Mapping[str, Proce
     else:
         columns.unknown_comm = True
     _sizes(columns, source)
+    if source.note is not None:
+        columns.comm_id = source.note.id
+        columns.comm_async = source.note.is_async
+        columns.reduce_op = source.note.reduce_op or None
     _group(columns, source, groups)
     _peers(columns, source, rank, groups)
     return columns
@@ -172,6 +186,8 @@ def _group(columns: CommColumns, source: CommSource, groups: Mapping[str, Proces
         if record.start_rank >= 0 and record.size > 0 and record.stride > 0:
             ranks = tuple(record.start_rank + i * record.stride for i in range(record.size))
         columns.seen_group = ProcessGroup(name, ranks, record.size, record.description)
+    elif source.note is not None and source.note.group in groups:
+        name = source.note.group
     columns.group_size = max(size, len(ranks), record.size if record else 0, _split_count(columns))
     if name is not None:
         columns.pg_name = str(name)

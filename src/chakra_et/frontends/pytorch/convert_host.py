@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from chakra_et.frontends.pytorch.comm_notes import WAIT, WAIT_NOTE, CommNote
 from chakra_et.frontends.pytorch.comm_records import CommRecord, parse_c10d, parse_records
 from chakra_et.frontends.pytorch.communication import CommColumns, CommSource, describe
 from chakra_et.frontends.pytorch.convert import RankFacts
@@ -26,7 +27,7 @@ from chakra_et.ir.trace import Trace, TraceMetadata
 __all__ = ["convert_host"]
 
 _COMM = ("comm_type", "comm_size", "comm_dtype", "pg_name", "comm_src", "comm_dst", "comm_tag", "comm_root",
-         "in_split_sizes", "out_split_sizes", "unknown_comm")  # fmt: skip
+         "reduce_op", "comm_async", "comm_id", "in_split_sizes", "out_split_sizes", "unknown_comm")  # fmt: skip
 
 
 def convert_host(host: HostTrace, *, sources: tuple[dict[str, Any], ...]) -> tuple[Trace, RankFacts]:
@@ -40,10 +41,11 @@ def convert_host(host: HostTrace, *, sources: tuple[dict[str, Any], ...]) -> tup
     count = nodes.height
     groups = {group.name: group for group in host.process_groups}
     rank = host_rank(host)
-    described = _describe(nodes, rank, groups)
+    described = _describe(nodes, rank, groups, host.notes)
     place = {int(number): row for row, number in enumerate(nodes["id"].to_list())}
     label = (nodes["name"].str.starts_with("## ") | nodes["name"].str.starts_with("ProfilerStep#")).to_numpy()
     types = np.where(label, int(NodeType.METADATA_NODE), int(NodeType.COMP_NODE))
+    waits = {row: host.waits[node] for row, node in enumerate(nodes["id"].to_list()) if node in host.waits}
     for row, columns in described.items():
         types[row] = int(columns.type)
     device = {row for row in described if nodes["name"][row] == "record_param_comms"}
@@ -52,7 +54,7 @@ def convert_host(host: HostTrace, *, sources: tuple[dict[str, Any], ...]) -> tup
     frame = pl.DataFrame(
         {
             "id": pl.Series(np.arange(count, dtype=np.uint64)),
-            "name": nodes["name"],
+            "name": nodes["name"].replace(WAIT_NOTE, WAIT),
             "type": pl.Series(types, dtype=pl.UInt8),
             "ctrl_deps": _chain(nodes["tid"].to_list()),
             "data_deps": tensor_edges(nodes),
@@ -77,6 +79,9 @@ def convert_host(host: HostTrace, *, sources: tuple[dict[str, Any], ...]) -> tup
             },
         }
     )
+    if waits:
+        awaited = pl.Series([waits.get(row) for row in range(count)], dtype=pl.Int64)
+        frame = frame.with_columns(comm_id=pl.coalesce("comm_id", awaited))
     present = [c.name for c in COLUMNS if c.core or (c.name in frame.columns and frame[c.name].null_count() < count)]
     for columns in described.values():
         if columns.seen_group is not None:
@@ -110,7 +115,9 @@ def _chain(threads: list[int]) -> pl.Series:
     return pl.Series(lists, dtype=SCHEMA["ctrl_deps"])
 
 
-def _describe(nodes: pl.DataFrame, rank: int | None, groups: dict[str, ProcessGroup]) -> dict[int, CommColumns]:
+def _describe(
+    nodes: pl.DataFrame, rank: int | None, groups: dict[str, ProcessGroup], notes: dict[int, CommNote]
+) -> dict[int, CommColumns]:
     """Describe ``record_param_comms`` (waits aside), or ``c10d`` calls where there are no such records."""
     records: dict[int, CommRecord] = {
         row: record for row, record in parse_records(nodes).items() if record.name not in ("wait", "init", "coalesced")
@@ -128,6 +135,8 @@ def _describe(nodes: pl.DataFrame, rank: int | None, groups: dict[str, ProcessGr
                     et_types=row["input_types"] or "",
                 )
     return {
-        row: describe(CommSource(nodes["name"][row], {}, record), rank=rank, groups=groups)
+        row: describe(
+            CommSource(nodes["name"][row], {}, record, note=notes.get(nodes["id"][row])), rank=rank, groups=groups
+        )
         for row, record in records.items()
     }

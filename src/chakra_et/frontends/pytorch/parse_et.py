@@ -9,13 +9,14 @@ which is the order of starts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import polars as pl
 
 from chakra_et.errors import FormatError
+from chakra_et.frontends.pytorch.comm_notes import CommNote, take_notes
 from chakra_et.frontends.pytorch.json_array import ArrayFile, open_array
 from chakra_et.ir.process_group import ProcessGroup, groups_from_records
 
@@ -52,6 +53,8 @@ class HostTrace:
         process_groups: Groups of the ``process_group:init`` record; an empty rank list there means all ranks.
         repairs: What was wrong with the file.
         header: Other top-level keys.
+        notes: What our observer says of calls, by their node ids.
+        waits: Number of the call that a node waits for, by its node id.
     """
 
     path: str
@@ -60,6 +63,8 @@ class HostTrace:
     process_groups: tuple[ProcessGroup, ...]
     repairs: tuple[str, ...]
     header: dict[str, Any]
+    notes: dict[int, CommNote] = field(default_factory=dict)
+    waits: dict[int, int] = field(default_factory=dict)
 
 
 def parse_et(path: str, text: bytes) -> HostTrace:
@@ -91,7 +96,8 @@ def parse_et(path: str, text: bytes) -> HostTrace:
     if doubled:
         file.repairs.append(f"{doubled} nodes repeat an id; the first of each was kept")
         nodes = nodes.unique("id", keep="first", maintain_order=True)
-    return HostTrace(path, schema, nodes, _groups(nodes), tuple(file.repairs), file.header)
+    nodes, notes, waits = take_notes(nodes)
+    return HostTrace(path, schema, nodes, _groups(nodes), tuple(file.repairs), file.header, notes, waits)
 
 
 _SIDES = ("input", "output")
@@ -140,5 +146,6 @@ def _groups(nodes: pl.DataFrame) -> tuple[ProcessGroup, ...]:
         except (msgspec.DecodeError, IndexError, TypeError):
             continue
         for group in groups_from_records(records):
-            groups.setdefault(group.name, group)
+            if group.name not in groups or not groups[group.name].ranks:
+                groups[group.name] = group
     return tuple(groups.values())
