@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-__all__ = ["COALESCED", "KINDS", "REDUCING", "CommCall", "item_bytes"]
+__all__ = ["COALESCED", "KINDS", "REDUCING", "ROOTED", "CommCall", "item_bytes"]
 
 # Kinds: the short names of c10d's operators.
 KINDS = (
@@ -15,6 +15,7 @@ KINDS = (
     "recv_", "recv_any_source_",
 )  # fmt: skip
 REDUCING = frozenset(kind for kind in KINDS if "reduce" in kind)
+ROOTED = frozenset(("broadcast_", "reduce_", "gather_", "scatter_"))
 COALESCED = frozenset(kind for kind in KINDS if "coalesced" in kind)
 
 _BYTES = {
