@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from chakra_et.conversion.discover import HEAD_BYTES, Discovery, Source, discover, kind_of, rank_of
+from chakra_et.conversion.manifest import add_manifest
 from chakra_et.conversion.quality import Failure, Quality, RankQuality, measure_rank
 from chakra_et.errors import ChakraError, InputError
 from chakra_et.frontends.pytorch.convert import convert_rank
@@ -283,6 +284,7 @@ def _convert_source(source: Source, detail: Detail) -> _Part:
         trace, found = convert_host(host, sources=facts)
     else:
         raise InputError("expected a host or a device file, got neither")
+    trace = add_manifest(trace, source.manifest)
     if detail != "op":
         trace = fuse(trace, detail=detail)
     names = tuple(path for path in (source.host, source.device) if path)

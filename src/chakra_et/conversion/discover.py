@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from chakra_et.errors import InputError
@@ -14,7 +14,9 @@ from chakra_et.ir.process_group import MOST_RANKS
 __all__ = ["HEAD_BYTES", "Discovery", "Source", "discover", "kind_of", "rank_of"]
 
 HEAD_BYTES = 1 << 16
-_NAMED = re.compile(r"(?<![a-z])(?:rank|worker|host|device|kineto|trace|profile|et|eg)s?[-_. ]?(\d+)", re.IGNORECASE)
+_NAMED = re.compile(
+    r"(?<![a-z])(?:rank|worker|host|device|manifest|kineto|trace|profile|et|eg)s?[-_. ]?(\d+)", re.IGNORECASE
+)
 _LAST = re.compile(r"(?:^|[-_. ])(\d{1,5})$")
 _DISTRIBUTED = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}]*?"rank"\s*:\s*(\d+)(?![\d.eE])')
 
@@ -28,12 +30,14 @@ class Source:
         device: Kineto profile, or None.
         rank: Rank as far as the profile's head and name tell (the execution trace's, if there is no profile), or None.
         host_rank: Rank as far as the execution trace's name tells, or None.
+        manifest: What `chakra_et.capture` wrote beside them, or None.
     """
 
     host: str | None
     device: str | None
     rank: int | None
     host_rank: int | None = None
+    manifest: str | None = None
 
     @property
     def name(self) -> str:
@@ -42,12 +46,14 @@ class Source:
 
 
 def kind_of(head: bytes) -> str | None:
-    """Tell from a file's first bytes whether it is a ``host`` or a ``device`` file, or neither (None)."""
+    """Tell from a file's first bytes whether it is a ``host``, a ``device`` or a ``manifest`` file, or none (None)."""
     if head[257:262] == b"ustar":
         return None
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
     if b'"chakraExport"' in text[:256]:
         return None
+    if re.match(rb'\{\s*"chakra_capture"\s*:', text):
+        return "manifest"
     if b'"traceEvents"' in text or b'"schemaVersion"' in text or b'"deviceProperties"' in text:
         return "device"
     if re.match(rb'\{\s*"schema"\s*:', text) or (b'"nodes"' in text and b'"schema"' in text):
@@ -79,7 +85,7 @@ def discover(inputs: Sequence[str | Path]) -> Discovery:
     Raises:
         InputError: Nothing there, or a named file that is neither an execution trace nor a Kineto profile.
     """
-    found: dict[str, list[tuple[int | None, str]]] = {"host": [], "device": []}
+    found: dict[str, list[tuple[int | None, str]]] = {"host": [], "device": [], "manifest": []}
     damaged: list[tuple[str, str]] = []
     left_out: list[str] = []
     for entry in inputs:
@@ -94,7 +100,7 @@ def discover(inputs: Sequence[str | Path]) -> Discovery:
                     raise
                 damaged.append((name, str(err)))
                 continue
-            if kind is not None:
+            if kind is not None and (inside or kind != "manifest"):
                 found[kind].append((rank, name))
             elif inside:
                 left_out.append(name)
@@ -102,7 +108,9 @@ def discover(inputs: Sequence[str | Path]) -> Discovery:
                 raise InputError(_refusal(name))
         if inside and not (found["host"] or found["device"] or damaged):
             raise InputError(f"{entry}: expected profiles (.json, .json.gz) in the directory, got none; check the path")
-    return Discovery(_pair(found["host"], found["device"]), damaged, left_out)
+    manifests = dict(found["manifest"])
+    sources = [replace(source, manifest=manifests.get(source.rank)) for source in _pair(found["host"], found["device"])]
+    return Discovery(sources, damaged, left_out)
 
 
 def _look(name: str) -> tuple[str | None, int | None]:
@@ -120,6 +128,8 @@ def _refusal(name: str) -> str:
         return f"{wanted} a tar archive; unpack it first"
     if b'"chakraExport"' in head[:256]:
         return f"{wanted} a timeline that chakra exported; convert the profile that its trace was made from"
+    if kind_of(head) == "manifest":
+        return f"{wanted} the manifest of a capture; name its folder, or the profiles beside it"
     return f"{wanted} {head[:24]!r}; is it the right file?"
 
 

@@ -15,6 +15,7 @@ import polars as pl
 from chakra_et._jit.cycles import components
 from chakra_et._jit.schedule import schedule
 from chakra_et.frontends.pytorch.activities import HOST_COMMUNICATION, Activities
+from chakra_et.frontends.pytorch.comm_notes import WAIT, WAIT_NOTE
 from chakra_et.frontends.pytorch.communication import CommColumns
 from chakra_et.frontends.pytorch.edges import DATA, SYNC, dependency_columns
 from chakra_et.frontends.pytorch.extras import extra_attributes
@@ -41,6 +42,7 @@ def assemble(
     host_nodes: pl.DataFrame | None,
     joined: Int,
     memory: pl.DataFrame,
+    numbers: Int,
 ) -> tuple[pl.DataFrame, int]:
     """Build the node table, ids in time order.
 
@@ -52,6 +54,7 @@ def assemble(
         host_nodes: `HostTrace.nodes`, or None.
         joined: int64 [E], row of `host_nodes` of each host event, -1 none.
         memory: `KinetoProfile.memory`.
+        numbers: int64 [E], number of the communication that each host event calls or waits for, -1 none.
 
     Returns:
         The node table, and how many of its edges were inferred.
@@ -70,10 +73,10 @@ def assemble(
     event_node[items.annotations] = sum(sizes[:3]) + np.arange(sizes[3])
     event_id = np.where(event_node >= 0, place[event_node], -1)
     parts = [
-        _item_columns(timeline, graph, event_id, host_nodes, joined),
+        _item_columns(timeline, graph, event_id, host_nodes, joined, numbers),
         _activity_columns(timeline, activities, communications, event_id),
         _gap_columns(activities, graph),
-        _annotation_columns(timeline, graph, event_id),
+        _annotation_columns(timeline, graph, event_id, numbers),
         memory_nodes(memory, timeline, event_id),
     ]
     marked = np.zeros(count, np.bool_)
@@ -166,7 +169,12 @@ def _known(values: Int, missing: int = -1) -> pl.Series:
 
 
 def _item_columns(
-    timeline: HostTimeline, graph: RankGraph, event_id: Int, host_nodes: pl.DataFrame | None, joined: Int
+    timeline: HostTimeline,
+    graph: RankGraph,
+    event_id: Int,
+    host_nodes: pl.DataFrame | None,
+    joined: Int,
+    numbers: Int,
 ) -> pl.DataFrame:
     items = graph.items
     owner, count = items.owner, len(items.owner)
@@ -189,6 +197,7 @@ def _item_columns(
         "rf_id": _take(_known(frame["rf_id"].to_numpy(), 0), event),
         "seq_id": _take(_known(frame["seq_id"].to_numpy()), event),
         "fw_tid": _take(_known(frame["fw_tid"].to_numpy(), 0), event),
+        "comm_id": _take(_known(numbers), event),
     }
     if "module" in frame.columns:
         columns["module"] = _take(frame["module"], event)
@@ -269,7 +278,7 @@ def _activity_columns(
         )
     size = np.where(np.isin(activities.kind, (1, 2)), size, -1)
     names = ("comm_type", "comm_size", "comm_dtype", "pg_name", "comm_src", "comm_dst", "comm_tag", "comm_root",
-             "in_split_sizes", "out_split_sizes", "unknown_comm")  # fmt: skip
+             "reduce_op", "comm_async", "comm_id", "in_split_sizes", "out_split_sizes", "unknown_comm")  # fmt: skip
     comm = {
         name: pl.Series(
             [getattr(communications[row], name) if row in communications else None for row in range(count)],
@@ -313,12 +322,13 @@ def _gap_columns(activities: Activities, graph: RankGraph) -> pl.DataFrame:
     )
 
 
-def _annotation_columns(timeline: HostTimeline, graph: RankGraph, event_id: Int) -> pl.DataFrame:
+def _annotation_columns(timeline: HostTimeline, graph: RankGraph, event_id: Int, numbers: Int) -> pl.DataFrame:
     events = graph.items.annotations
     parent = timeline.parent[events]
     return pl.DataFrame(
         {
-            "name": timeline.frame["name"].gather(events),
+            "name": timeline.frame["name"].gather(events).replace(WAIT_NOTE, WAIT),
+            "comm_id": _known(numbers[events]),
             "type": pl.Series(np.full(len(events), int(NodeType.METADATA_NODE)), dtype=pl.UInt8),
             "is_cpu_op": pl.Series(np.ones(len(events), np.bool_)),
             "parent": _known(np.where(parent >= 0, event_id[parent], -1)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ import polars as pl
 from chakra_et.errors import FormatError
 from chakra_et.frontends.pytorch.activities import HOST_COMMUNICATION, Activities, collect_activities, split_host
 from chakra_et.frontends.pytorch.assemble import assemble
+from chakra_et.frontends.pytorch.comm_notes import WAIT_NOTE, CommNote
 from chakra_et.frontends.pytorch.comm_records import CommRecord, parse_c10d, parse_records, range_bytes
 from chakra_et.frontends.pytorch.communication import (
     CommColumns,
@@ -24,7 +26,7 @@ from chakra_et.frontends.pytorch.data_pairs import flow_pairs, sequence_pairs, t
 from chakra_et.frontends.pytorch.graph import RankGraph, build_rank_graph
 from chakra_et.frontends.pytorch.join import Join, join_hosts, refuse_other_rank
 from chakra_et.frontends.pytorch.modules import module_paths
-from chakra_et.frontends.pytorch.parse_et import HostTrace
+from chakra_et.frontends.pytorch.parse_et import HostTrace, comm_numbers
 from chakra_et.frontends.pytorch.parse_kineto import ANNOTATION, KinetoProfile
 from chakra_et.frontends.pytorch.timeline import HostTimeline, build_timeline
 from chakra_et.ir.enums import NodeType
@@ -118,9 +120,13 @@ def convert_rank(
     data_pairs = (np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs]))
     receives = np.zeros(len(activities), np.bool_)
     receives[[row for row, columns in described.items() if columns.type == NodeType.COMM_RECV_NODE]] = True
-    graph = build_rank_graph(profile, timeline, activities, is_async=is_async, receives=receives, data_pairs=data_pairs)
+    numbers = comm_numbers(host, joined)
+    graph = build_rank_graph(
+        profile, timeline, activities, is_async=is_async, receives=receives, data_pairs=data_pairs,
+        told_waits=_told_waits(timeline, numbers, described),
+    )  # fmt: skip
     host_nodes = host.nodes if host is not None else None
-    nodes, inferred = assemble(timeline, activities, graph, described, host_nodes, joined, profile.memory)
+    nodes, inferred = assemble(timeline, activities, graph, described, host_nodes, joined, profile.memory, numbers)
     for column in described.values():
         if column.seen_group is not None:
             _remember(groups, column.seen_group)
@@ -128,6 +134,18 @@ def convert_rank(
     trace = Trace(nodes, tuple(groups.values()), metadata)
     facts = _facts(profile, host, timeline, activities, join, graph, described, inferred)
     return trace, replace(facts, warnings=(*facts.warnings, assumed)) if assumed else facts
+
+
+def _told_waits(
+    timeline: HostTimeline, numbers: npt.NDArray[np.int64], described: Mapping[int, CommColumns]
+) -> dict[int, list[int]]:
+    """Return the waits (events) for each communication (activity) that our observer noted."""
+    activity = {columns.comm_id: row for row, columns in described.items() if columns.comm_id is not None}
+    told: dict[int, list[int]] = {}
+    for event in np.flatnonzero((timeline.frame["name"] == WAIT_NOTE).to_numpy() & (numbers >= 0)).tolist():
+        if (row := activity.get(int(numbers[event]))) is not None:
+            told.setdefault(row, []).append(event)
+    return told
 
 
 def _remember(groups: dict[str, ProcessGroup], group: ProcessGroup) -> None:
@@ -168,7 +186,8 @@ def _describe_all(
         if activities.kind[row] == HOST_COMMUNICATION:
             record = _c10d_record(timeline, launcher, join, host, kernel)
             name = kernel["name"]
-            source = CommSource(name, {}, record, name, kernel["dims"] or "", kernel["types"] or "")
+            note = _note_of(launcher, timeline, join, host)
+            source = CommSource(name, {}, record, name, kernel["dims"] or "", kernel["types"] or "", note)
             is_async[row] = record is None or record.is_async is not False
         else:
             record, annotation = _around(timeline, launcher, names, join, records)
@@ -177,7 +196,8 @@ def _describe_all(
                 annotation = int(timeline.operator_of(np.array([launcher]))[0])
             dims, types = ("", "") if annotation < 0 else (shapes[annotation], kinds[annotation])
             text = str(names[annotation]) if annotation >= 0 else ""
-            source = CommSource(kernel["name"], _device_side(kernel), record, text, dims or "", types or "")
+            note = _note_of(launcher, timeline, join, host)
+            source = CommSource(kernel["name"], _device_side(kernel), record, text, dims or "", types or "", note)
         described[row] = describe(source, rank=profile.rank, groups=groups)
     order = [row for row in rows.tolist() if activities.kind[row] == HOST_COMMUNICATION]
     order.sort(key=lambda row: int(activities.start[row]))
@@ -185,6 +205,17 @@ def _describe_all(
         workers = activities.frame["worker"].to_numpy()[order]
         assign_worker_groups([described[row] for row in order], workers, list(groups.values()))
     return described, is_async
+
+
+def _note_of(event: int, timeline: HostTimeline, join: Join | None, host: HostTrace | None) -> CommNote | None:
+    """Return what our observer noted of the call around an event."""
+    while host is not None and host.notes and join is not None and event >= 0:
+        row = int(join.node[event])
+        note = host.notes.get(int(host.nodes["id"][row])) if row >= 0 else None
+        if note is not None:
+            return note
+        event = int(timeline.parent[event])
+    return None
 
 
 def _device_side(kernel: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Shape letters: E host events, A activities, G gap nodes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +27,7 @@ from chakra_et.frontends.pytorch.waits import (
     find_handoffs,
     find_host_waits,
     find_work_waits,
+    take_told_waits,
     tie_polling_threads,
     tie_worker_operators,
 )
@@ -82,6 +84,7 @@ def build_rank_graph(
     is_async: Bool,
     receives: Bool,
     data_pairs: tuple[Int, Int],
+    told_waits: Mapping[int, list[int]],
 ) -> RankGraph:
     """Build the graph of one rank.
 
@@ -92,6 +95,7 @@ def build_rank_graph(
         is_async: bool [A], false for host communications whose call waits by itself.
         receives: bool [A], true for receives.
         data_pairs: Host events whose data others use, and those others: int64 [E] each.
+        told_waits: Host events that wait for a host communication, by its activity, as far as the observer noted them.
     """
     window = _window(timeline, activities)
     indptr, preds, end, beside, snapped, overlapping = lane_order(
@@ -105,7 +109,7 @@ def build_rank_graph(
     holes = Holes()
     find_host_waits(holes, timeline, device, waits)
     queue_length = find_queue_waits(holes, timeline, device)
-    unseen = _find_pauses_for(holes, timeline, activities, window, end, (indptr, preds), is_async)
+    unseen = _find_pauses_for(holes, timeline, activities, window, end, (indptr, preds), is_async, told_waits)
     follows = _follow_ends(len(activities), (indptr, preds), waits, end)
     launch = _launch_points(timeline, activities, device, holes, follows)
     edges = EdgeBuffer()
@@ -160,6 +164,7 @@ def _find_pauses_for(
     end: Int,
     lane_preds: tuple[Int, Int],
     is_async: Bool,
+    told_waits: Mapping[int, list[int]],
 ) -> int:
     """Find waits in pauses; return how many host communications no pause waited for."""
     pauses = find_pauses(timeline, window_start_ns=window[0])
@@ -172,6 +177,8 @@ def _find_pauses_for(
         worker_tid=activities.frame["worker"].to_numpy(), launcher=activities.launcher, start=activities.start, end=end,
         lane_preds=lane_preds,
     )  # fmt: skip
+    told = take_told_waits(holes, timeline, told_waits, end)
+    communications = communications[~np.isin(communications, told)]
     return find_work_waits(
         holes, timeline, pauses, communications=communications, launcher=activities.launcher, end=end, is_async=is_async
     )

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from chakra_et._jit.timeline import split_items
+from chakra_et.frontends.pytorch.comm_notes import is_note
 from chakra_et.frontends.pytorch.edges import ACTIVITY, ANNOTATION_NODE, CTRL, DATA, ITEM, SYNC, EdgeBuffer
 from chakra_et.frontends.pytorch.parse_kineto import ANNOTATION
 from chakra_et.frontends.pytorch.timeline import HostTimeline
@@ -93,7 +94,9 @@ def split_host_items(
         window: Start and end of the measured window, ns.
     """
     work = np.flatnonzero(timeline.kind != ANNOTATION)
-    annotations = np.flatnonzero(timeline.kind == ANNOTATION)
+    # Notes on calls are no nodes of their own.
+    noted = timeline.frame.select(is_note()).to_series().to_numpy()
+    annotations = np.flatnonzero((timeline.kind == ANNOTATION) & ~noted)
     to_work = np.full(len(timeline.kind) + 1, -1, np.int64)
     to_work[work] = np.arange(len(work))
     known = np.flatnonzero(launch >= 0)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from chakra_et.errors import FormatError
@@ -20,7 +22,7 @@ from chakra_et.frontends.pytorch.comm_notes import CommNote, take_notes
 from chakra_et.frontends.pytorch.json_array import ArrayFile, open_array
 from chakra_et.ir.process_group import ProcessGroup, groups_from_records
 
-__all__ = ["SCHEMAS", "HostTrace", "parse_et"]
+__all__ = ["SCHEMAS", "HostTrace", "comm_numbers", "parse_et"]
 
 SCHEMAS = ("1.0.1", "1.0.2", "1.0.3", "1.0.4", "1.1.0", "1.1.1")
 _GROUPS = "## process_group:init ##"
@@ -91,13 +93,54 @@ def parse_et(path: str, text: bytes) -> HostTrace:
         nodes = nodes.filter(pl.col("id") >= 0)
     if not nodes.height:
         raise FormatError(f"{path}: expected nodes, got none; did the observer record anything?")
-    nodes = nodes.sort("id", maintain_order=True)
+    nodes = _truly_nested(nodes).sort("id", maintain_order=True)
     doubled = nodes.height - nodes["id"].n_unique()
     if doubled:
         file.repairs.append(f"{doubled} nodes repeat an id; the first of each was kept")
         nodes = nodes.unique("id", keep="first", maintain_order=True)
     nodes, notes, waits = take_notes(nodes)
     return HostTrace(path, schema, nodes, _groups(nodes), tuple(file.repairs), file.header, notes, waits)
+
+
+def comm_numbers(host: HostTrace | None, joined: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the number of the communication that each event calls or waits for, int64 [E], -1 none.
+
+    Args:
+        host: The execution trace, or None.
+        joined: int64 [E], row of the execution trace of each host event, -1 none.
+    """
+    numbers = np.full(len(joined), -1, np.int64)
+    if host is None or not (host.notes or host.waits):
+        return numbers
+    known = {**{node: note.id for node, note in host.notes.items()}, **host.waits}
+    of_row = np.array([known.get(node, -1) for node in host.nodes["id"].to_list()], np.int64)
+    numbers[joined >= 0] = of_row[joined[joined >= 0]]
+    return numbers
+
+
+def _truly_nested(nodes: pl.DataFrame) -> pl.DataFrame:
+    """Take nodes out of parents that had ended before they began; rows in the file's order.
+
+    Nodes are written when they end. What gloo opens on the caller's thread a worker closes later, and until then it
+    and the call around it pass for the parents of all that the thread does.
+    """
+    place = nodes.select("id", place=pl.int_range(pl.len(), dtype=pl.Int64)).unique("id", keep="first")
+    parent = nodes.select("parent").join(place, left_on="parent", right_on="id", how="left", maintain_order="left")
+    above = parent["place"].fill_null(-1).to_numpy().copy()
+    rows = np.arange(nodes.height)
+    # A thread's own node is written when its first operator begins; older files are sorted by id.
+    above[nodes["name"].str.starts_with("[pytorch|profiler|").to_numpy()] = -1
+    root = nodes["name"].str.starts_with("[pytorch|profiler|").to_numpy()
+    early = (above >= 0) & (above < rows) & ~root[above]
+    if not early.any() or early.sum() > (above > rows).sum():
+        return nodes
+    given = nodes["parent"].to_numpy()
+    parents = given.copy()
+    for row in np.flatnonzero(early).tolist():
+        at, steps = int(above[row]), 0
+        while 0 <= at < row and not root[at] and steps < nodes.height:
+            parents[row], at, steps = given[at], int(above[at]), steps + 1
+    return nodes.with_columns(parent=pl.Series(parents))
 
 
 _SIDES = ("input", "output")

@@ -6,6 +6,7 @@ what-if can shrink it. What can't be read from the profile is inferred from the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +23,7 @@ __all__ = [
     "find_handoffs",
     "find_host_waits",
     "find_work_waits",
+    "take_told_waits",
     "tie_polling_threads",
     "tie_worker_operators",
 ]
@@ -300,6 +302,31 @@ def tie_polling_threads(holes: Holes, timeline: HostTimeline, pauses: Pauses) ->
             if stop - begin >= _MIN_PAUSE_NS and slot >= 0 and ends[slot] >= begin:
                 hole = holes.open(thread, begin, int(ends[slot]))
                 hole.threads.append((int(timeline.thread[works[slot]]), int(ends[slot]), True))
+
+
+def take_told_waits(holes: Holes, timeline: HostTimeline, told: Mapping[int, list[int]], end: Int) -> list[int]:
+    """Take the waits for host communications that our observer noted.
+
+    Args:
+        holes: Receives the waits.
+        timeline: Host events.
+        told: Waits (events) by what they wait for (activity).
+        end: int64 [A], ns.
+
+    Returns:
+        The communications that somebody is known to wait for.
+    """
+    taken = []
+    for activity, events in told.items():
+        first = min(events, key=lambda event: int(timeline.end[event]))
+        if end[activity] > timeline.end[first]:
+            continue
+        taken.append(activity)
+        for event in events:
+            begin = int(timeline.start[event])
+            hole = holes.open(int(timeline.thread[event]), begin, max(begin, int(end[activity])))
+            hole.activities.append((activity, False))
+    return taken
 
 
 def find_work_waits(

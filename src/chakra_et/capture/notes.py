@@ -1,0 +1,235 @@
+"""Notes on communications, written into the execution trace while it is recorded.
+
+The execution trace of PyTorch holds process groups and reduce operators as ``<Object>``. Every ``c10d`` call, whether
+it comes from Python, from DDP's reducer or from a functional collective, passes the dispatcher; there, just before the
+backend, we leave a note, an annotation inside the call, with the group, what is reduced, and a number, and call on.
+A wait gets a range of its own with the number of what it waits for. Nothing is intercepted outside a window.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from chakra_et.capture.groups import describe_group, known_groups
+
+__all__ = ["Notes"]
+
+_COMM = "## chakra:comm ##"
+_WAIT = "## chakra:wait ##"
+_GROUPS = "## process_group:init ##"
+# The last dispatch key before the backend: nothing else is registered there for communications.
+_KEY = "BackendSelect"
+# Methods of a process group that take a reduce operator, which PyTorch doesn't let us read from the call.
+_REDUCING = (
+    "allreduce",
+    "allreduce_coalesced",
+    "reduce",
+    "reduce_scatter",
+    "_reduce_scatter_base",
+    "reduce_scatter_tensor_coalesced",
+    "reduce_scatter_single",
+    "reduce_scatter_single_coalesced",
+)
+
+
+class Notes:
+    """Notes on the communications of this process, between `start` and `stop`."""
+
+    def __init__(self) -> None:
+        self._undo = contextlib.ExitStack()
+        self._numbers = itertools.count()
+        self._groups: set[str] = set()
+        self._reducing = threading.local()
+        self._numbered: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        # Python makes a new object for each look at a work handle, unless one is alive: the last one is kept, so that
+        # the caller gets the same.
+        self._latest: Any = None
+        self._storages: dict[int, int] = {}
+
+    def start(self) -> None:
+        """Begin to note calls and waits."""
+        if not dist.is_available():
+            return
+        with contextlib.ExitStack() as undo:
+            self._intercept(undo)
+            self._undo = undo.pop_all()
+
+    def announce_groups(self) -> None:
+        """Write the process groups that exist; later ones are written when they are first used."""
+        groups = known_groups()
+        self._groups = {group["pg_name"] for group in groups}
+        if groups:
+            _annotate(_GROUPS, json.dumps(groups))
+
+    def stop(self) -> None:
+        """Leave everything as it was."""
+        self._undo.close()
+        self._latest = None
+        self._storages.clear()
+
+    def _intercept(self, undo: contextlib.ExitStack) -> None:
+        library = torch.library.Library("c10d", "IMPL")
+        undo.callback(library._destroy)
+        for operator in _communications():
+            library.impl(operator._schema.name.partition("::")[2], self._noted(operator), _KEY)
+        functional = torch.library.Library("_c10d_functional", "IMPL")
+        undo.callback(functional._destroy)
+        functional.impl("wait_tensor", self._waiting(torch.ops._c10d_functional.wait_tensor.default), _KEY)
+        for name in _REDUCING:
+            if name in vars(dist.ProcessGroup):
+                undo.enter_context(_replaced(dist.ProcessGroup, name, self._keeping_reduce_op))
+        undo.enter_context(_replaced(dist.Work, "wait", self._noting_wait))
+
+    def _noted(self, operator: Any) -> Callable[..., Any]:
+        arguments = operator._schema.arguments
+        group_at = next(i for i, argument in enumerate(arguments) if _is_group(argument))
+        async_at = next((i for i, argument in enumerate(arguments) if argument.name == "async_op"), -1)
+        # Arguments at the end that have their default values don't come along.
+        default = arguments[async_at].default_value if async_at >= 0 else None
+
+        def call(*args: Any) -> Any:
+            number = next(self._numbers)
+            with contextlib.suppress(Exception):
+                self._note(number, args[group_at], args[async_at] if 0 <= async_at < len(args) else default)
+            result = operator.redispatch(_backend_keys(args), *args)
+            with contextlib.suppress(Exception):
+                self._remember(number, args[0], result)
+            return result
+
+        return call
+
+    def _note(self, number: int, group: Any, is_async: bool | None) -> None:
+        # Before the call: what the backend opens in it may stay open on this thread until a worker is done.
+        group = dist.ProcessGroup.unbox(group)
+        name = group.group_name
+        if name not in self._groups:
+            self._groups.add(name)
+            _annotate(_GROUPS, json.dumps([describe_group(group)]))
+        note: dict[str, Any] = {"id": number, "pg": name}
+        reduce_op = getattr(self._reducing, "op", None)
+        if reduce_op:
+            note["reduce_op"] = reduce_op
+        if is_async is not None:
+            note["async"] = bool(is_async)
+        _annotate(_COMM, json.dumps(note))
+
+    def _remember(self, number: int, first: Any, result: Any) -> None:
+        """Remember by what waits will know the call: its work handle, or the storage of its result."""
+        for tensor in first if isinstance(first, list | tuple) else [first]:
+            if isinstance(tensor, torch.Tensor):
+                self._storages[tensor.untyped_storage().data_ptr()] = number
+        work = dist.Work.unbox(result[-1] if isinstance(result, tuple) else result)
+        self._numbered[work] = number
+        self._latest = work
+
+    def _waiting(self, operator: Any) -> Callable[..., Any]:
+        def wait(tensor: Any) -> Any:
+            number = None
+            with contextlib.suppress(Exception):
+                number = self._storages.get(tensor.untyped_storage().data_ptr())
+            with _wait_range(number):
+                return operator.redispatch(_backend_keys((tensor,)), tensor)
+
+        return wait
+
+    def _noting_wait(self, wait: Callable[..., Any]) -> Callable[..., Any]:
+        numbered = self._numbered
+
+        def noted(work: Any, *args: Any, **kwargs: Any) -> Any:
+            with _wait_range(numbered.get(work)):
+                return wait(work, *args, **kwargs)
+
+        return noted
+
+    def _keeping_reduce_op(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        reducing = self._reducing
+
+        def kept(*args: Any, **kwargs: Any) -> Any:
+            before = getattr(reducing, "op", None)
+            reducing.op = _reduce_op((*args, *kwargs.values()))
+            try:
+                return method(*args, **kwargs)
+            finally:
+                reducing.op = before
+
+        return kept
+
+
+def _communications() -> list[Any]:
+    """Return the ``c10d`` operators that take a process group."""
+    names = sorted({name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()})
+    own = [getattr(torch.ops.c10d, name[len("c10d::") :]).default for name in names if name.startswith("c10d::")]
+    return [operator for operator in own if any(map(_is_group, operator._schema.arguments))]
+
+
+def _is_group(argument: Any) -> bool:
+    return str(argument.type).endswith("c10d.ProcessGroup")
+
+
+def _reduce_op(arguments: tuple[Any, ...]) -> str | None:
+    """Return the reduce operator among a method's arguments, in the trace's words."""
+    for argument in arguments:
+        found = getattr(argument, "reduceOp", argument)
+        if isinstance(found, dist.ReduceOp):
+            found = found.op
+        if isinstance(found, dist.ReduceOp.RedOpType):
+            return str(found.name).lower()
+    return None
+
+
+def _backend_keys(arguments: tuple[Any, ...]) -> Any:
+    """Return the dispatch keys that come after ours for the first tensor among the arguments."""
+    after = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+    return torch._C._dispatch_keys(next(_tensors(arguments))) & after
+
+
+def _tensors(values: Any) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
+    # What the class holds, not what a look at it gives: methods of C++ classes aren't bound again otherwise.
+    before = vars(owner)[name]
+    setattr(owner, name, wrap(getattr(owner, name)))
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
+
+
+def _annotate(name: str, text: str) -> None:
+    with _range(name, text):
+        pass
+
+
+@contextlib.contextmanager
+def _wait_range(number: int | None) -> Iterator[None]:
+    if number is None:
+        yield
+        return
+    with _range(_WAIT, json.dumps({"id": number})):
+        yield
+
+
+@contextlib.contextmanager
+def _range(name: str, text: str) -> Iterator[None]:
+    """Annotate; what is passed as text lands in the execution trace as the node's input."""
+    entered = torch.ops.profiler._record_function_enter_new(name, text)
+    try:
+        yield
+    finally:
+        torch.ops.profiler._record_function_exit._RecordFunction(entered)
