@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from chakra_et.cli import (
     analyze,
+    capture,
     convert,
     demo,
     diff,
@@ -35,6 +36,7 @@ __all__ = ["main", "run"]
 # In the order of a user's day.
 COMMANDS: tuple[tuple[str, ModuleType], ...] = (
     ("demo", demo),
+    ("capture", capture),
     ("convert", convert),
     ("info", info),
     ("validate", validate),
@@ -58,6 +60,9 @@ ALLOCATOR = ("_RJEM_MALLOC_CONF", "dirty_decay_ms:100,muzzy_decay_ms:0")
 SINGLE_THREADED = ("analyze", "report", "diff")
 ONE_THREAD = ("POLARS_MAX_THREADS", "1")
 
+# These run somebody else's job: nothing of ours is loaded, or gets into its environment unasked.
+FOR_OTHERS = ("capture",)
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code.
@@ -72,12 +77,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         parser.exit(USAGE)
     args = parser.parse_args(words)
-    os.environ.setdefault(*ALLOCATOR)
+    own = args.verb not in FOR_OTHERS
+    if own:
+        os.environ.setdefault(*ALLOCATOR)
     if args.verb in SINGLE_THREADED:
         os.environ.setdefault(*ONE_THREAD)
     try:
         with sigterm_raises():
-            announce_compilation(_loops(args))
+            if own:
+                announce_compilation(_loops(args))
             code: int = args.run(args)
             sys.stdout.flush()
     except BaseException as err:

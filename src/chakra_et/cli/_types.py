@@ -9,7 +9,7 @@ from pathlib import Path
 from chakra_et.errors import InputError
 from chakra_et.units import parse_ns
 
-__all__ = ["input_path", "node_ids", "output_path", "time_range", "whole_number"]
+__all__ = ["input_path", "node_ids", "output_path", "seconds", "time_range", "whole_number"]
 
 
 def whole_number(least: int) -> Callable[[str], int]:
@@ -51,6 +51,17 @@ def time_range(text: str) -> tuple[int | None, int | None]:
     if begin_ns is not None and end_ns is not None and end_ns <= begin_ns:
         raise ArgumentTypeError(f"expected the end after the beginning, got '{text}'")
     return begin_ns, end_ns
+
+
+def seconds(text: str) -> float:
+    """Return a number of seconds, 0 or more."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise ArgumentTypeError(f"expected seconds, 0 or more, got '{text}'")
+    return number
 
 
 def node_ids(text: str) -> list[int]:
