@@ -1,0 +1,81 @@
+"""The planner: a trace in, a `Plan` out. Pure: neither torch nor processes.
+
+Shape letters: N nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chakra_et.errors import ReplayError
+from chakra_et.io.attributes import attribute_values
+from chakra_et.ir import Trace
+from chakra_et.replay.communications import Communications, find_communications
+from chakra_et.replay.plan_build import Builder
+from chakra_et.replay.plan_calls import choose_calls
+from chakra_et.replay.plan_rows import Window, host_rows, windows_of
+from chakra_et.replay.steps import Plan
+
+__all__ = ["make_plan"]
+
+
+def make_plan(
+    trace: Trace,
+    *,
+    communications: Communications | None = None,
+    rank: int | None = None,
+    world_size: int = 0,
+    iterations: Sequence[int] = (),
+) -> Plan:
+    """Plan the replay of one rank: everything that its trace recorded, in recorded order.
+
+    Args:
+        trace: Its trace.
+        communications: Its communications, where the caller changed them (other ranks, other sizes); else as recorded.
+        rank: Its global rank; else as the trace says.
+        world_size: Ranks of the job; 0: as the trace says.
+        iterations: Numbers of the iterations to replay (of a `ProfilerStep#k`: k); none: all.
+
+    Raises:
+        ReplayError: There is no such iteration, or nothing in it.
+
+    Example:
+        >>> from chakra_et.ir import CommType, TraceBuilder
+        >>> builder = TraceBuilder(rank=0)
+        >>> builder.add_group("0", (0, 1))
+        >>> _ = builder.add_collective("nccl:all_reduce", CommType.ALL_REDUCE, 4096, pg_name="0")
+        >>> [type(step).__name__ for step in make_plan(builder.build()).steps]
+        ['Communicate', 'Wait']
+    """
+    rank = rank if rank is not None else trace.rank or 0
+    world_size = world_size or trace.metadata.world_size or 1
+    if communications is None:
+        communications = find_communications(trace, rank, world_size=world_size)
+    rows = host_rows(trace)
+    windows = _chosen(windows_of(trace, rows), iterations, rank)
+    inside = [row for window in windows for row in range(*window.rows)]
+    comm_rows = {call.row for call in communications.calls} | {one.row for one in communications.skipped}
+    calls = choose_calls(trace, rows, inside, comm_rows)
+    builder = Builder(trace, rows, communications, attribute_values(trace, "tensor_range"))
+    for window in windows:
+        builder.add(window, calls)
+    plan = builder.finish(rank, world_size)
+    if not plan.steps:
+        raise ReplayError(
+            f"rank {rank}: expected operators with a schema or communications to replay, got none; record the job with "
+            "an ExecutionTraceObserver (`chakra capture`), and convert its execution trace along with the profile"
+        )
+    return plan
+
+
+def _chosen(windows: Sequence[Window], wanted: Sequence[int], rank: int) -> list[Window]:
+    by_number: Mapping[Any, Window] = {window.number: window for window in windows}
+    for number in wanted:
+        if number not in by_number:
+            known = ", ".join(f"#{one}" for one in by_number if one is not None)
+            raise ReplayError(
+                f"rank {rank}: expected an iteration to replay, got {number}; there are: "
+                f"{known or 'none (the trace has no ProfilerStep annotations)'}"
+            )
+    return [window for window in windows if not wanted or window.number in wanted]
