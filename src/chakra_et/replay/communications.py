@@ -1,8 +1,8 @@
 """A trace's communications, each with all that it takes to make it again.
 
 Sources, best first: the arguments of the recorded `c10d::*` call; the columns of the communication (its only source
-where a profile is all there is). A functional collective (`_c10d_functional::*`) calls a `c10d::*` operator, which is the
-communication.
+where a profile is all there is). A functional collective (`_c10d_functional::*`) calls an operator of `c10d`, which is
+the communication.
 
 Shape letters: N nodes, C communications.
 """

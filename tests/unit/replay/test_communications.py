@@ -25,8 +25,9 @@ def call(
 
 
 def all_reduce(builder: TraceBuilder, start: int, *, is_async: bool, storage: int = 7) -> tuple[int, int]:
+    values = f'[[[1,{storage},0,12,4,"cpu"]],"<Object>","<Object>","<None>",{str(is_async).lower()},-1]'
     own = call(
-        builder, "allreduce_", ALL_REDUCE, f'[[[1,{storage},0,12,4,"cpu"]],"<Object>","<Object>","<None>",{str(is_async).lower()},-1]',
+        builder, "allreduce_", ALL_REDUCE, values,
         "[[[3,4]],[],[],[],[],[]]", '["GenericList[Tensor(float)]","Object","Object","None","Bool","Int"]', start,
     )  # fmt: skip
     work = builder.add(
@@ -140,7 +141,8 @@ def test_splits_are_rows_and_elements() -> None:
         "int[] input_split_sizes, bool async_op=True, int timeout=-1) -> Work"
     )
     made = builder()
-    own = call(made, "alltoall_base_", schema, '[[1,2,0,20,4,"cpu"],[3,4,0,15,4,"cpu"],"<Object>",[1,3],[2,1],false,-1]',
+    values = '[[1,2,0,20,4,"cpu"],[3,4,0,15,4,"cpu"],"<Object>",[1,3],[2,1],false,-1]'
+    own = call(made, "alltoall_base_", schema, values,
                "[[4,5],[3,5],[],[],[],[],[]]",
                '["Tensor(float)","Tensor(float)","Object","GenericList[Int,Int]","GenericList[Int,Int]","Bool","Int"]',
                100)  # fmt: skip
