@@ -150,7 +150,7 @@ _PENDING: list[Any] = []
 
 
 def _on_main_thread(function: Callable[[], None]) -> None:
-    """Have the main thread call a function between two of its instructions: profilers belong to the thread they watch."""
+    """Have the main thread call a function between two instructions: a profiler belongs to the thread it watches."""
 
     @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
     def call(_: Any) -> int:

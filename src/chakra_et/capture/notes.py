@@ -56,9 +56,14 @@ class Notes:
         self._storages: dict[int, int] = {}
 
     def start(self) -> None:
-        """Begin to note calls and waits."""
+        """Begin to note calls and waits.
+
+        Raises:
+            RuntimeError: This version of PyTorch doesn't let us (nothing is intercepted then).
+        """
         if not dist.is_available():
             return
+        _try_passing_on()
         with contextlib.ExitStack() as undo:
             self._intercept(undo)
             self._undo = undo.pop_all()
@@ -100,7 +105,7 @@ class Notes:
             number = next(self._numbers)
             with contextlib.suppress(Exception):
                 self._note(number, args[group_at], args[async_at] if 0 <= async_at < len(args) else default)
-            result = operator.redispatch(_backend_keys(args), *args)
+            result = _pass_on(operator, args)
             with contextlib.suppress(Exception):
                 self._remember(number, args[0], result)
             return result
@@ -137,7 +142,7 @@ class Notes:
             with contextlib.suppress(Exception):
                 number = self._storages.get(tensor.untyped_storage().data_ptr())
             with _wait_range(number):
-                return operator.redispatch(_backend_keys((tensor,)), tensor)
+                return _pass_on(operator, (tensor,))
 
         return wait
 
@@ -186,10 +191,22 @@ def _reduce_op(arguments: tuple[Any, ...]) -> str | None:
     return None
 
 
-def _backend_keys(arguments: tuple[Any, ...]) -> Any:
-    """Return the dispatch keys that come after ours for the first tensor among the arguments."""
-    after = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
-    return torch._C._dispatch_keys(next(_tensors(arguments))) & after
+def _pass_on(operator: Any, arguments: tuple[Any, ...]) -> Any:
+    """Call the backend's kernel of an operator, as the dispatcher would have without us."""
+    tensor = next(_tensors(arguments))
+    if hasattr(operator, "redispatch"):
+        after = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
+        return operator.redispatch(torch._C._dispatch_keys(tensor) & after, *arguments)
+    # PyTorch 2.3
+    return operator._op_dk(getattr(torch._C.DispatchKey, tensor.device.type.upper()), *arguments)
+
+
+def _try_passing_on() -> None:
+    """Find out on a harmless operator whether passing on works, before a job depends on it."""
+    try:
+        _pass_on(torch.ops.aten.add.Tensor, (torch.zeros(1), torch.zeros(1)))
+    except Exception as err:
+        raise RuntimeError(f"PyTorch {torch.__version__} has no way to pass a call on: {err}") from err
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:

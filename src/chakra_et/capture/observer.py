@@ -35,11 +35,15 @@ class Observer:
             self._trace.register_callback(str(path))
         # A process can have one; somebody else's stays as it is.
         self.works = bool(getattr(self._trace, "_registered", True))
+        self.warnings = [] if self.works else ["another execution trace observer is at work: there is only a profile"]
 
     def start(self) -> None:
         """Begin to record."""
         if self.works:
-            self._notes.start()
+            try:
+                self._notes.start()
+            except Exception as err:
+                self.warnings.append(f"communications are recorded without their groups: {err}")
             self._trace.start()
             self._notes.announce_groups()
 

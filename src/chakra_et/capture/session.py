@@ -41,8 +41,6 @@ class Session:
         Path(options.out).mkdir(parents=True, exist_ok=True)
         self._partial = CaptureFiles(Path(options.out), self._rank)
         self.observer = Observer(self._partial.partial_host, index_ranges=options.index_ranges)
-        if not self.observer.works:
-            self._warnings.append("another execution trace observer is at work: only the profile was recorded")
         self._profiler = self._make_profiler()
 
     @property
@@ -147,7 +145,7 @@ class Session:
                 "step_before_ns": before_ns,
                 "ended_by": reason,
             },
-            "warnings": self._warnings,
+            "warnings": [*self.observer.warnings, *self._warnings],
         }
 
     def _write_safely(self, record: dict[str, Any]) -> None:
@@ -169,12 +167,24 @@ class Session:
                     record["warnings"].append(f"{target.name} is cut off: was the disk full?")
                 compress(source, target, anonymous=anonymous)
                 names.append(target.name)
+        self._keep_resources(files)
         record["files"] = names
         write_manifest(files.manifest, record)
         for warning in record["warnings"]:
             log(warning)
         if names and record["rank"] == min(self._options.ranks, default=0):
             log(f"{_report(record)} -> {files.folder}")
+
+
+    def _keep_resources(self, files: CaptureFiles) -> None:
+        """Give what the observer collected beside its file, such as generated kernels, that file's name."""
+        folder = self._partial.partial_host.with_suffix("")
+        folder = folder.with_name(folder.name + "_resources")
+        if folder.is_dir():
+            if any(folder.iterdir()):
+                folder.rename(files.host.with_name(f"host.{files.rank}_resources"))
+            else:
+                folder.rmdir()
 
 
 def _experimental(*, all_threads: bool) -> Any:

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=0.0,
         metavar="S",
-        help="with --seconds: begin this long after PyTorch is loaded",
+        help="with --seconds: begin so long after PyTorch is loaded",
     )
     parser.add_argument("--ranks", type=_ranks, default=(), metavar="R,R", help="ranks to capture, such as 0,8-15")
     parser.add_argument("--stacks", action="store_true", help="record Python stacks and modules (slower)")

@@ -142,7 +142,8 @@ def _range_callers(ranges: pl.DataFrame, timeline: HostTimeline) -> tuple[Int, I
     calls = np.flatnonzero(is_call)
     calls = calls[np.argsort(timeline.start[calls], kind="stable")]
     free = list(calls.tolist())
-    for row, (rf_id, name, start) in enumerate(ranges.select("rf_id", "name", "start_ns").iter_rows()):
+    by_start = ranges.select("rf_id", "name", "start_ns").with_row_index("row").sort("start_ns", maintain_order=True)
+    for row, rf_id, name, start in by_start.iter_rows():
         found = -1
         if rf_id > 0 and len(order):
             slot = int(np.searchsorted(ids[order], rf_id)) - 1
