@@ -1,0 +1,243 @@
+"""What PyTorch's own libraries and users' programs do that can't work without other ranks, devices or values."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+import torch.utils.data
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import _disable_current_modes
+
+from chakra_et.capture.fake_groups import World, replaced
+from chakra_et.capture.fake_log import Log
+from chakra_et.capture.fake_values import Values
+
+__all__ = ["patched_libraries"]
+
+# Methods of a device mesh that compute with its tensor of ranks; the others are quick, and often called.
+_MESH = (
+    "__init__", "__getitem__", "_flatten", "_unflatten", "_create_flatten_mesh", "_create_unflatten_mesh",
+    "_create_sub_mesh", "_get_mesh_tensor_from_full_mesh", "_get_slice_mesh_layout", "_get_all_submeshes",
+    "__repr__", "get_all_groups",
+)  # fmt: skip
+_CONVERTED = "_chakra_fake_converted"
+
+
+@contextlib.contextmanager
+def patched_libraries(world: World, log: Log, values: Values, *, foreach: bool) -> Iterator[None]:
+    """Change what can't work, while the context is open.
+
+    Args:
+        world: The job.
+        log: Counts what was changed.
+        values: What is known of values.
+        foreach: Optimizers use their multi-tensor implementation, as on an accelerator.
+    """
+    with contextlib.ExitStack() as stack:
+        for owner, changes in _changes(world, log.warnings, values):
+            stack.enter_context(replaced(owner, changes))
+        if foreach:
+            kinds = {"_get_foreach_kernels_supported_devices": lambda: ["cpu", "cuda"]}
+            stack.enter_context(replaced(import_module("torch.optim.optimizer"), kinds))
+        stack.enter_context(_ddp(log))
+        yield
+
+
+def _changes(
+    world: World, warnings: Counter[str], values: Values
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    yield torch.distributed.device_mesh.DeviceMesh, _mesh_methods()
+    make_mesh = torch.distributed.device_mesh.init_device_mesh
+    for module in (torch.distributed.device_mesh, dist):
+        yield module, {"init_device_mesh": _on_cpu_mesh(make_mesh)}
+    for module in (dist, dist.distributed_c10d):
+        yield module, _object_collectives(world)
+    loader = torch.utils.data.DataLoader
+    yield loader, {"__init__": _without_workers(loader.__init__), "__iter__": _outside(loader.__iter__)}
+    batches = torch.utils.data.dataloader._BaseDataLoaderIter
+    yield batches, {"__next__": _outside(batches.__next__)}
+    yield torch.multiprocessing, {"spawn": _spawn(world)}
+    yield torch, {"compile": _uncompiled(warnings), "save": _unsaved(warnings)}
+    yield torch.nn.Module, {"_apply": _apply}
+    yield FakeTensor, {"tolist": values.listed, "numpy": _outside(values.array), "__format__": _format}
+
+
+def _mesh_methods() -> dict[str, Any]:
+    kind = torch.distributed.device_mesh.DeviceMesh
+    methods: dict[str, Any] = {name: _outside(getattr(kind, name)) for name in _MESH if name in vars(kind)}
+    for name, method in methods.items():
+        if isinstance(vars(kind)[name], staticmethod):
+            methods[name] = staticmethod(method)
+    methods["__init__"] = _relabeling_mesh(methods["__init__"])
+    methods["mesh"] = property(_outside(vars(kind)["mesh"].fget))
+    return methods
+
+
+def _outside(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that computes with real tensors, unrecorded."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        with _disable_current_modes():
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+def _relabeling_mesh(init: Callable[..., None]) -> Callable[..., None]:
+    def wrapped(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        init(self, "cpu" if device_type != "meta" else device_type, *args, **kwargs)
+
+    return wrapped
+
+
+def _on_cpu_mesh(make: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(device_type: str, *args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("backend_override", None)
+        with _disable_current_modes():
+            return make("cpu", *args, **kwargs)
+
+    return wrapped
+
+
+def _object_collectives(world: World) -> dict[str, Any]:
+    """Return exchanges of Python objects in which every rank has what this one has."""
+
+    def all_gather(objects: list[Any], own: Any, group: Any = None) -> None:
+        objects[:] = [own] * len(objects)
+
+    def gather(own: Any, objects: list[Any] | None = None, *_: Any, **__: Any) -> None:
+        if objects:
+            objects[:] = [own] * len(objects)
+
+    def scatter(output: list[Any], given: list[Any] | None = None, *_: Any, **__: Any) -> None:
+        if given:
+            output[0] = given[world.rank % len(given)]
+
+    return {
+        "all_gather_object": all_gather,
+        "gather_object": gather,
+        "scatter_object_list": scatter,
+        "broadcast_object_list": lambda *_, **__: None,
+        "send_object_list": lambda *_, **__: None,
+        "recv_object_list": lambda *_, **__: None,
+        "monitored_barrier": lambda *_, **__: None,
+    }
+
+
+def _without_workers(init: Callable[..., None]) -> Callable[..., None]:
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "pin_memory", "timeout"):
+            kwargs.pop(name, None)
+        names = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers")
+        given = dict(zip(names, args, strict=False))
+        init(self, **{**given, **kwargs, "num_workers": 0})
+
+    return wrapped
+
+
+def _apply(module: torch.nn.Module, function: Callable[[Any], Any], recurse: bool = True) -> torch.nn.Module:
+    """Convert a module's tensors (``Module._apply``): PyTorch swaps fake ones in place, which weak references forbid."""
+    for child in module.children() if recurse else ():
+        child._apply(function)
+    for name, parameter in module._parameters.items():
+        if parameter is not None:
+            module._parameters[name] = _converted(parameter, function)
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = function(buffer)
+    return module
+
+
+def _converted(parameter: Any, function: Callable[[Any], Any]) -> Any:
+    # One parameter of several modules stays one.
+    known = parameter.__dict__.get(_CONVERTED)
+    if known is not None and known[0] is function:
+        return known[1]
+    with torch.no_grad():
+        result = function(parameter)
+        if result is not parameter:
+            result = torch.nn.Parameter(result, parameter.requires_grad)
+            result.grad = function(parameter.grad) if parameter.grad is not None else None
+            parameter.__dict__[_CONVERTED] = (function, result)
+    return result
+
+
+def _format(tensor: torch.Tensor, text: str) -> str:
+    return format(tensor.item(), text) if text and tensor.dim() == 0 else object.__format__(tensor, "")
+
+
+def _spawn(world: World) -> Callable[..., None]:
+    def spawn(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
+        fn(world.rank % max(nprocs, 1), *args)
+
+    return spawn
+
+
+def _uncompiled(warnings: Counter[str]) -> Callable[..., Any]:
+    def compile(model: Any = None, *_: Any, **__: Any) -> Any:
+        warnings["torch.compile: left out, operators are recorded as they run without it"] += 1
+        return model if model is not None else (lambda function: function)
+
+    return compile
+
+
+def _unsaved(warnings: Counter[str]) -> Callable[..., None]:
+    def save(*_: Any, **__: Any) -> None:
+        warnings["torch.save: left out, there are no values to save"] += 1
+
+    return save
+
+
+@contextlib.contextmanager
+def _ddp(log: Log) -> Iterator[None]:
+    """Let DistributedDataParallel reduce its buckets from Python: its reducer needs results that don't exist."""
+    kind = DistributedDataParallel
+    init = kind.__init__
+
+    def wrapped(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
+        for name in ("device_ids", "output_device"):
+            kwargs.pop(name, None)
+        kwargs = {**kwargs, **dict(zip(("dim", "broadcast_buffers", "init_sync"), args[2:5], strict=False))}
+        init(self, module, **{**kwargs, "init_sync": False})
+        register(self, None, _Buckets(log, self.process_group).reduce)
+
+    def refuse(self: Any, *_: Any, **__: Any) -> None:
+        log.warnings["DistributedDataParallel.register_comm_hook: left out, buckets are all-reduced"] += 1
+
+    register = kind.register_comm_hook
+    with replaced(kind, {"__init__": wrapped, "register_comm_hook": refuse}):
+        yield
+
+
+class _Buckets:
+    """All-reduces of one model's gradients, awaited at the end of its backward pass."""
+
+    def __init__(self, log: Log, group: Any) -> None:
+        self._log, self._group = log, group
+        self._works: list[Any] = []
+
+    def reduce(self, state: Any, bucket: Any) -> Any:
+        """Reduce one bucket (a communication hook of DistributedDataParallel)."""
+        buffer = bucket.buffer()
+        buffer.div_(self._group.size())
+        if not self._works:
+            torch.autograd.Variable._execution_engine.queue_callback(self._wait)
+        self._works.append(dist.all_reduce(buffer, group=self._group, async_op=True))
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        future.set_result(buffer)
+        return future
+
+    def _wait(self) -> None:
+        for work in self._works:
+            work.wait()
+        self._works.clear()
