@@ -1,9 +1,10 @@
 """Which of a trace's calls a replay makes.
 
 The topmost operator with a schema is called; what it calls is not called again. Three exceptions: what makes a
-communication is taken apart down to it; an operator that is nothing but other operators is taken apart where one of its
-inner tensors is used later (what autograd saved inside `aten::scaled_dot_product_attention`, say); and what has no schema
-can't be called: annotations and autograd's nodes are passed through, a kernel that nothing else stands for is a delay.
+communication is taken apart down to it; an operator that is nothing but other operators is taken apart where one of
+its inner tensors is used later (what autograd saved inside `aten::scaled_dot_product_attention`, say); and what has no
+schema can't be called: annotations and autograd's nodes are passed through, a kernel that nothing else stands for is a
+delay.
 
 Shape letters: N nodes, K tensor records.
 """
@@ -126,7 +127,7 @@ class _Chooser:
     def _escaping(self, top: dict[int, int]) -> set[int]:
         """Return the composite calls one of whose inner storages a later call reads."""
         hidden: dict[int, int] = {}
-        found = set()
+        found: set[int] = set()
         for row in self.inside:
             call = top.get(row)
             if call is None:

@@ -27,10 +27,10 @@ KEEPING = frozenset(
     "aten::" + name
     for name in (
         "to", "_to_copy", "clone", "contiguous", "reshape", "view", "flatten", "copy", "detach", "lift_fresh",
-        "pin_memory", "_pin_memory", "index_select", "gather", "cat", "concat", "concatenate", "stack", "repeat", "flip",
-        "roll", "select", "slice", "narrow", "expand", "expand_as", "unsqueeze", "squeeze", "transpose", "permute", "t",
-        "split", "chunk", "unbind", "alias", "view_as", "_reshape_alias", "as_strided", "unfold", "index", "ravel",
-        "broadcast_to", "clamp",
+        "pin_memory", "_pin_memory", "index_select", "gather", "cat", "concat", "concatenate", "stack", "repeat",
+        "flip", "roll", "select", "slice", "narrow", "expand", "expand_as", "unsqueeze", "squeeze", "transpose",
+        "permute", "t", "split", "chunk", "unbind", "alias", "view_as", "_reshape_alias", "as_strided", "unfold", "index",
+        "ravel", "broadcast_to", "clamp",
     )
 )  # fmt: skip
 
@@ -138,7 +138,20 @@ def _everywhere(index: str, of: str, dims: int = 0) -> Rule:
     return rule
 
 
+_ALONG = (
+    "index_select", "gather", "gather_backward", "scatter", "scatter_add", "scatter_reduce", "index_add", "index_copy",
+    "index_fill", "index_reduce",
+)  # fmt: skip
+_CLASSES = (
+    "cross_entropy_loss", "nll_loss", "nll_loss_nd", "nll_loss2d", "nll_loss_forward", "nll_loss_backward",
+    "nll_loss2d_forward", "nll_loss2d_backward", "multi_margin_loss",
+)  # fmt: skip
+_INDEXED = ("index", "index_put", "_index_put_impl", "_unsafe_index", "_unsafe_index_put")
 _RULES: dict[str, Rule] = {
+    **dict.fromkeys(_ALONG, _along("index")),
+    **dict.fromkeys(_CLASSES, _classes),
+    **dict.fromkeys(_INDEXED, _each_dimension),
+    "take_along_dim": _along("indices"),
     "embedding": _rows("indices", "weight"),
     "embedding_renorm": _rows("indices", "self"),
     "embedding_dense_backward": _rows("indices", "num_weights"),
@@ -149,18 +162,9 @@ _RULES: dict[str, Rule] = {
     "_embedding_bag_backward": _rows("indices", "num_weights"),
     "_embedding_bag_dense_backward": _rows("indices", "num_weights"),
     "one_hot": _rows("self", "num_classes"),
-    **{name: _along("index") for name in (
-        "index_select", "gather", "gather_backward", "scatter", "scatter_add", "scatter_reduce", "index_add",
-        "index_copy", "index_fill", "index_reduce")},
-    "take_along_dim": _along("indices"),
-    **{name: _classes for name in (
-        "cross_entropy_loss", "nll_loss", "nll_loss_nd", "nll_loss2d", "nll_loss_forward", "nll_loss_backward",
-        "nll_loss2d_forward", "nll_loss2d_backward", "multi_margin_loss")},
-    **{name: _each_dimension for name in ("index", "index_put", "_index_put_impl", "_unsafe_index",
-                                          "_unsafe_index_put")},
     "take": _everywhere("index", "self"),
     "put": _everywhere("index", "self"),
     "max_pool2d_with_indices_backward": _everywhere("indices", "self", 2),
     "max_pool3d_with_indices_backward": _everywhere("indices", "self", 3),
     "adaptive_max_pool2d_backward": _everywhere("indices", "self", 2),
-}  # fmt: skip
+}

@@ -1,0 +1,1 @@
+"""What runs a plan on a machine: torch's operators and tensors, and who communicates."""

@@ -1,0 +1,233 @@
+"""A plan as one straight piece of Python: what a step costs beside its operator is a few list accesses and a clock.
+
+Tensors live in one list, each at its slot. Values that don't change are written into the text or are names in it; a
+tensor is dropped from the list after its last use. Longer plans are cut into functions of some hundred steps, since
+Python's compiler takes time that grows faster than a function.
+
+    s[9] = o4(s[1], s[7], 2)       # aten::add.Tensor
+    s[7] = None                    # its last use
+    e = t[3] = now()               # this step's end, which is the next one's start
+    b[4] = hold(b[3] + 60100)      # the host's own time before step 4
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from chakra_et.replay.backends.torch_ops import BoundCall
+from chakra_et.replay.plan_tables import slots_made, slots_used
+from chakra_et.replay.steps import Communicate, Delay, OpCall, Plan, Slot, View, Wait
+
+__all__ = ["Program", "Times", "hold", "make_view"]
+
+_CHUNK = 400
+# Shorter gaps than the clock takes to read can't be held.
+_SHORTEST_NS = 150
+_LONG_NS = 300_000
+_SIMPLE = (int, float, bool, str, type(None))
+
+
+def hold(until: int) -> int:
+    """Keep the processor busy until a time of `time.perf_counter_ns`, and return the time then.
+
+    While much is left, other threads get their turn: those that end communications need Python's lock.
+    """
+    now = time.perf_counter_ns
+    at = now()
+    while at < until:
+        if until - at > _LONG_NS:
+            time.sleep(0)
+        at = now()
+    return at
+
+
+def make_view(base: torch.Tensor, shape: Sequence[int], strides: Sequence[int], offset: int, dtype: Any) -> Any:
+    """Return a tensor that lies in the storage of another."""
+    if base.dtype == dtype:
+        return torch.as_strided(base, shape, strides, offset)
+    return torch.empty(0, dtype=dtype, device=base.device).set_(base.untyped_storage(), offset, shape, strides)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What one pass measured, ns on `time.perf_counter_ns`.
+
+    Attributes:
+        starts: Start of each step, [S].
+        ends: End of each step, [S].
+        iterations: Start and end of each iteration, [I, 2].
+    """
+
+    starts: list[int]
+    ends: list[int]
+    iterations: list[tuple[int, int]]
+
+
+class Program:
+    """A plan, compiled.
+
+    Args:
+        plan: The plan.
+        calls: The bound call of each step that calls an operator; a step without one is held as long as recorded.
+        kept: Slots that are never dropped: those there before the first step.
+        issue: Starts a communication.
+        wait: Waits for one.
+        synchronize: Waits for the device at the end of an iteration; None: nothing to wait for.
+        paced: True if a call follows the one before no sooner than recorded; else the gap between them is held in full.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        calls: Mapping[int, BoundCall],
+        kept: frozenset[int],
+        issue: Callable[..., Any],
+        wait: Callable[[Any], None],
+        synchronize: Callable[[], None] | None,
+        paced: bool,
+    ) -> None:
+        self._plan, self._calls, self._kept = plan, calls, kept
+        self._synchronize, self._paced = synchronize, paced
+        self._names: dict[str, Any] = {
+            "now": time.perf_counter_ns, "hold": hold, "view": make_view, "issue": issue, "wait": wait,
+        }  # fmt: skip
+        self._handles: dict[int, int] = {}
+        self._begins = {iteration.begin for iteration in plan.iterations}
+        self._functions = [
+            (iteration, [self._compile(begin, min(begin + _CHUNK, iteration.end))
+                         for begin in range(iteration.begin, iteration.end, _CHUNK)])
+            for iteration in plan.iterations
+        ]  # fmt: skip
+
+    def run(self, slots: list[Any]) -> Times:
+        """Run all steps.
+
+        Args:
+            slots: Tensors by slot; those there before the first step are set.
+        """
+        count = len(self._plan.steps)
+        starts, ends, spans = [0] * count, [0] * count, []
+        handles = [None] * len(self._handles)
+        for iteration, functions in self._functions:
+            at = begin = time.perf_counter_ns()
+            for function in functions:
+                at = function(slots, starts, ends, handles, at)
+            if self._synchronize is not None:
+                self._synchronize()
+                at = time.perf_counter_ns()
+            spans.append((begin, hold(at + iteration.tail_ns)))
+        return Times(starts, ends, spans)
+
+    def _compile(self, begin: int, end: int) -> Callable[..., int]:
+        lines = ["def run(s, b, t, h, e):"]
+        for place in range(begin, end):
+            lines.extend("    " + line for line in self._lines(place))
+        lines.append("    return e")
+        names = self._names
+        # The text is made of slots, numbers and names given here: nothing in it comes from the trace.
+        exec(compile("\n".join(lines), f"<steps {begin} to {end}>", "exec"), names)
+        function: Callable[..., int] = names.pop("run")
+        return function
+
+    def _lines(self, place: int) -> Iterator[str]:
+        step = self._plan.steps[place]
+        yield self._start(place)
+        if isinstance(step, OpCall) and place in self._calls:
+            yield from self._call(self._calls[place])
+        elif isinstance(step, OpCall | Delay):
+            yield f"hold(b[{place}] + {step.duration_ns})"
+        elif isinstance(step, View):
+            if step.result not in self._kept:
+                yield self._view(step)
+        elif isinstance(step, Communicate):
+            self._handles[step.call.number] = len(self._handles)
+            inputs, outputs = ([f"s[{slot}]" for slot in side] for side in (step.inputs, step.outputs))
+            handle = self._handles[step.call.number]
+            yield f"h[{handle}] = issue({self._name(step.call)}, [{', '.join(inputs)}], [{', '.join(outputs)}])"
+        elif isinstance(step, Wait) and step.number in self._handles:
+            yield f"wait(h[{self._handles[step.number]}])"
+        yield from self._drops(place)
+        yield f"e = t[{place}] = now()"
+
+    def _start(self, place: int) -> str:
+        """Write the start of a step: when what is before it has ended and the host's time has passed."""
+        step = self._plan.steps[place]
+        if isinstance(step, View):
+            return f"b[{place}] = e"
+        before = place - 1
+        while before >= 0 and isinstance(self._plan.steps[before], View):
+            before -= 1
+        last = self._plan.steps[before] if before >= 0 and place not in self._begins else None
+        if self._paced and isinstance(last, OpCall | Delay | Communicate):
+            return f"b[{place}] = hold(b[{before}] + {last.duration_ns + step.gap_ns})"
+        return f"b[{place}] = hold(e + {step.gap_ns})" if step.gap_ns > _SHORTEST_NS else f"b[{place}] = e"
+
+    def _call(self, bound: BoundCall) -> Iterator[str]:
+        arguments = [self._text(value) for value in bound.arguments]
+        arguments += [f"{name}={self._text(value)}" for name, value in bound.keywords.items()]
+        text = f"{self._name(bound.call)}({', '.join(arguments)})"
+        if bound.single:
+            target = bound.results[0] if bound.results else None
+            if isinstance(target, Slot):
+                yield f"s[{target.index}] = {text}"
+                return
+            parts = list(_targets(target, "r"))
+        else:
+            parts = [line for index, one in enumerate(bound.results) for line in _targets(one, f"r[{index}]")]
+        yield f"r = {text}" if parts else text
+        yield from parts
+        if parts:
+            yield "r = None"
+
+    def _view(self, step: View) -> str:
+        tensor = self._plan.tensors[step.result]
+        dtype = self._name(getattr(torch, tensor.dtype))
+        return f"s[{step.result}] = view(s[{step.base}], {tensor.shape}, {tensor.strides}, {tensor.offset}, {dtype})"
+
+    def _drops(self, place: int) -> Iterator[str]:
+        """Drop what is used for the last time, and what is made for nothing."""
+        step = self._plan.steps[place]
+        used = dict.fromkeys((*slots_used(step), *slots_made(step)))
+        if isinstance(step, Wait):
+            used = self._communicated(place)
+        gone = [slot for slot in used if slot not in self._kept and self._plan.tensors[slot].last <= place]
+        if gone:
+            yield " = ".join(f"s[{slot}]" for slot in gone) + " = None"
+
+    def _communicated(self, place: int) -> dict[int, None]:
+        number = getattr(self._plan.steps[place], "number", None)
+        for step in reversed(self._plan.steps[:place]):
+            if isinstance(step, Communicate) and step.call.number == number:
+                return dict.fromkeys(slots_used(step))
+        return {}
+
+    def _text(self, value: Any) -> str:
+        """Write an argument."""
+        if isinstance(value, Slot):
+            return f"s[{value.index}]"
+        if isinstance(value, tuple | list):
+            inner = [self._text(part) for part in value]
+            # A tuple of constants is made once; a list of tensors at each call.
+            plain = all(isinstance(part, _SIMPLE) for part in value)
+            return f"({', '.join(inner)}{',' if len(inner) == 1 else ''})" if plain else f"[{', '.join(inner)}]"
+        if isinstance(value, int | bool) or value is None:
+            return repr(value)
+        return self._name(value)
+
+    def _name(self, value: Any) -> str:
+        name = f"k{id(value)}"
+        self._names[name] = value
+        return name
+
+
+def _targets(result: Any, source: str) -> Iterator[str]:
+    if isinstance(result, Slot):
+        yield f"s[{result.index}] = {source}"
+    elif isinstance(result, tuple):
+        for index, part in enumerate(result):
+            yield from _targets(part, f"{source}[{index}]")
