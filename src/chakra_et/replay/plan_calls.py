@@ -43,6 +43,9 @@ COMPOSITES = frozenset(
     )
 )  # fmt: skip
 
+# Of those, the ones that call something else where nothing needs a gradient: a replay needs none.
+_CHOOSING = frozenset({"aten::embedding_bag", "aten::scaled_dot_product_attention"})
+
 
 @dataclass(frozen=True, slots=True)
 class Calls:
@@ -83,7 +86,7 @@ class _Chooser:
         self.wrote = _storages(trace, "outputs")
 
     def choose(self) -> Calls:
-        opened = self._above_communications()
+        opened = self._above_communications() | self._choosing()
         for _ in range(_ROUNDS):
             chosen, top = self._walk(opened)
             more = self._escaping(top)
@@ -105,6 +108,11 @@ class _Chooser:
                 opened.add(above)
                 above = self.parent[above]
         return opened
+
+    def _choosing(self) -> set[int]:
+        """Return the calls that are taken apart always, if what they called was recorded."""
+        called = {self.parent[row] for row in self.inside if self.schema[row]}
+        return {row for row in self.inside if row in called and self.names[row] in _CHOOSING}
 
     def _walk(self, opened: set[int]) -> tuple[list[int], dict[int, int]]:
         """Return what is called, and for each row inside a call (itself included) that call's row."""

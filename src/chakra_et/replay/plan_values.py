@@ -29,8 +29,8 @@ KEEPING = frozenset(
         "to", "_to_copy", "clone", "contiguous", "reshape", "view", "flatten", "copy", "detach", "lift_fresh",
         "pin_memory", "_pin_memory", "index_select", "gather", "cat", "concat", "concatenate", "stack", "repeat",
         "flip", "roll", "select", "slice", "narrow", "expand", "expand_as", "unsqueeze", "squeeze", "transpose",
-        "permute", "t", "split", "chunk", "unbind", "alias", "view_as", "_reshape_alias", "as_strided", "unfold", "index",
-        "ravel", "broadcast_to", "clamp",
+        "permute", "t", "split", "chunk", "unbind", "alias", "view_as", "_reshape_alias", "as_strided", "unfold",
+        "index", "ravel", "broadcast_to", "clamp",
     )
 )  # fmt: skip
 

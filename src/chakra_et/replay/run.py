@@ -5,6 +5,7 @@ Shape letters: P passes, S steps, I iterations, C communications.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from chakra_et.errors import MissingExtraError, ReplayError
 from chakra_et.replay.options import ReplayOptions
 from chakra_et.replay.plan_filter import filtered
-from chakra_et.replay.steps import Communicate, Communicator, Plan
+from chakra_et.replay.steps import Communicate, Communicator, Plan, Recording
 
 __all__ = ["RankResult", "run_rank"]
 
@@ -47,13 +48,20 @@ class RankResult:
     peak_bytes: int = 0
 
 
-def run_rank(plan: Plan, communicator: Communicator | None = None, options: ReplayOptions | None = None) -> RankResult:
+def run_rank(
+    plan: Plan,
+    communicator: Communicator | None = None,
+    options: ReplayOptions | None = None,
+    record: Callable[[], Recording] | None = None,
+) -> RankResult:
     """Replay one rank in this process.
 
     Args:
         plan: All that the trace recorded.
         communicator: Who communicates; None: a plan without communications, or one of operators alone.
         options: How to run it.
+        record: Called before the first measured pass; what it returns is told of each iteration, and stopped in the
+            end.
 
     Raises:
         MissingExtraError: Torch is not installed.
@@ -82,4 +90,4 @@ def run_rank(plan: Plan, communicator: Communicator | None = None, options: Repl
         if err.name != "torch":
             raise
         raise MissingExtraError("replay needs torch; install it: pip install 'chakra-et[torch]'") from err
-    return run_plan(wanted, communicator, options)
+    return run_plan(wanted, communicator, options, record)

@@ -19,6 +19,7 @@ __all__ = [
     "Iteration",
     "OpCall",
     "Plan",
+    "Recording",
     "Slot",
     "Step",
     "Storage",
@@ -256,3 +257,13 @@ class Communicator(Protocol):
 
         The clock is `time.perf_counter_ns`. Called after each pass over the plan.
         """
+
+
+class Recording(Protocol):
+    """What records a replay, such as `chakra_et.capture.torch.Recorder`."""
+
+    def step(self) -> None:
+        """Say that an iteration is over."""
+
+    def stop(self) -> None:
+        """End the recording."""

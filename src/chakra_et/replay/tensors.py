@@ -69,7 +69,7 @@ class TensorTable:
         if place is None or not self._holds(place, record):
             return self._add(record, self._new_storage(record, before=True), before=True), None
         memory = self.storages[place]
-        base = None if memory.before else memory.slots[-1]
+        base = None if memory.before else self._alike(memory, record)
         return self._add(record, place, before=memory.before), base
 
     def write(self, record: Recorded, inputs: tuple[int, ...]) -> int | None:
@@ -104,10 +104,18 @@ class TensorTable:
         self.storages.append(Memory(record.extent_bytes, record.device, before))
         return len(self.storages) - 1
 
+    def _alike(self, memory: Memory, record: Recorded) -> int | None:
+        """Return the last tensor of a storage that has the element type of another."""
+        return next((slot for slot in reversed(memory.slots) if self.records[slot].dtype == record.dtype), None)
+
     def _holds(self, place: int, record: Recorded) -> bool:
-        """Tell whether a tensor can lie in a storage; one that a step made is as large as it was then."""
+        """Tell whether a tensor can lie in a storage.
+
+        One that a step made is as large as it was then. Another element type speaks for another storage under the same
+        number: views of another type are made by calls, which are recorded.
+        """
         memory = self.storages[place]
-        if memory.device != record.device:
+        if memory.device != record.device or self._alike(memory, record) is None:
             return False
         return memory.before or (record.extent_bytes <= memory.size_bytes and prod(record.shape) > 0)
 

@@ -104,11 +104,12 @@ class Program:
             for iteration in plan.iterations
         ]  # fmt: skip
 
-    def run(self, slots: list[Any]) -> Times:
+    def run(self, slots: list[Any], after: Callable[[], None] | None = None) -> Times:
         """Run all steps.
 
         Args:
             slots: Tensors by slot; those there before the first step are set.
+            after: Called after each iteration.
         """
         count = len(self._plan.steps)
         starts, ends, spans = [0] * count, [0] * count, []
@@ -121,6 +122,8 @@ class Program:
                 self._synchronize()
                 at = time.perf_counter_ns()
             spans.append((begin, hold(at + iteration.tail_ns)))
+            if after is not None:
+                after()
         return Times(starts, ends, spans)
 
     def _compile(self, begin: int, end: int) -> Callable[..., int]:

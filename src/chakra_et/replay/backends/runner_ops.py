@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,12 +16,17 @@ from chakra_et.replay.backends.trial_ops import Trial
 from chakra_et.replay.backends.values import Values
 from chakra_et.replay.options import ReplayOptions
 from chakra_et.replay.run import RankResult
-from chakra_et.replay.steps import Communicator, Plan
+from chakra_et.replay.steps import Communicator, Plan, Recording
 
 __all__ = ["run_plan"]
 
 
-def run_plan(plan: Plan, communicator: Communicator | None, options: ReplayOptions) -> RankResult:
+def run_plan(
+    plan: Plan,
+    communicator: Communicator | None,
+    options: ReplayOptions,
+    record: Callable[[], Recording] | None,
+) -> RankResult:
     """Run a plan; see `chakra_et.replay.run.run_rank`."""
     import_modules(options.modules)
     if options.threads:
@@ -31,38 +36,50 @@ def run_plan(plan: Plan, communicator: Communicator | None, options: ReplayOptio
     # Below autograd: what it called was recorded, and is called as such. Denormals, which no real training step has,
     # would cost time.
     with torch.inference_mode(), _flushed_denormals():
-        return _run(plan, communicator, options)
+        return _run(plan, communicator, options, record)
 
 
-def _run(plan: Plan, communicator: Communicator | None, options: ReplayOptions) -> RankResult:
+def _run(
+    plan: Plan,
+    communicator: Communicator | None,
+    options: ReplayOptions,
+    record: Callable[[], Recording] | None,
+) -> RankResult:
     issue, wait = (communicator.issue, communicator.wait) if communicator is not None else (_nobody, _nobody)
     values = Values(plan, options.device, options.seed)
     trial = Trial(plan, values, Operators(options.device), options.device, issue, wait)
     _begin(communicator, options)
     trial.run()
-    kept = frozenset(trial.before)
     paced = options.host_time == "measured" and plan.has_times
+    kept = frozenset(trial.before)
     program = Program(plan, trial.calls, kept, issue, wait, _synchronizer(options.device), paced)
-    passes: list[Times] = []
-    told = []
-    for number in range(max(options.warmup - 1, 0) + options.repeats):
+
+    def prepare() -> None:
         values.refill()
-        slots: list[Any] = [trial.before.get(slot) for slot in range(len(plan.tensors))]
-        if communicator is not None:
-            communicator.collect()
+        _collected(communicator)
         _begin(communicator, options)
+
+    def run_once(after: Callable[[], None] | None) -> tuple[Times, Any]:
+        slots: list[Any] = [trial.before.get(slot) for slot in range(len(plan.tensors))]
+        # What is recorded shall be the replay alone: its passes follow each other as a job's iterations do.
+        if after is None:
+            prepare()
         with _no_collection():
-            times = program.run(slots)
-        if number >= options.warmup - 1:
-            passes.append(times)
-            told.append(_collected(communicator))
+            times = program.run(slots, after)
+        return times, _collected(communicator)
+
+    for _ in range(options.warmup - 1):
+        run_once(None)
+    prepare()
+    with _recorded(record) as after:
+        passes = [run_once(after) for _ in range(options.repeats)]
     return RankResult(
         rank=plan.rank,
         plan=plan,
-        starts=np.array([one.starts for one in passes], np.int64),
-        ends=np.array([one.ends for one in passes], np.int64),
-        iterations=np.array([one.iterations for one in passes], np.int64).reshape(len(passes), -1, 2),
-        communications=tuple(told),
+        starts=np.array([one.starts for one, _ in passes], np.int64),
+        ends=np.array([one.ends for one, _ in passes], np.int64),
+        iterations=np.array([one.iterations for one, _ in passes], np.int64).reshape(len(passes), -1, 2),
+        communications=tuple(told for _, told in passes),
         skipped=dict(trial.skipped),
         replaced=dict(trial.replaced),
         peak_bytes=_peak(options.device),
@@ -98,7 +115,17 @@ def _peak(device: str) -> int:
 
 
 @contextmanager
-def _no_collection() -> Any:
+def _recorded(record: Callable[[], Recording] | None) -> Iterator[Callable[[], None] | None]:
+    recording = record() if record is not None else None
+    try:
+        yield recording.step if recording is not None else None
+    finally:
+        if recording is not None:
+            recording.stop()
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
     """Keep Python's garbage collector from running while time is taken."""
     gc.collect()
     gc.disable()
@@ -109,7 +136,7 @@ def _no_collection() -> Any:
 
 
 @contextmanager
-def _flushed_denormals() -> Any:
+def _flushed_denormals() -> Iterator[None]:
     torch.set_flush_denormal(True)
     try:
         yield

@@ -73,16 +73,17 @@ class Trial:
         if isinstance(bound, str):
             self._skip(place, step, slots, bound)
             return
-        arguments = [_filled(value, slots) for value in bound.arguments]
-        keywords = {name: _filled(value, slots) for name, value in bound.keywords.items()}
-        try:
-            returned = bound.call(*arguments, **keywords)
-        # Operators raise whatever they like: an operator that can't run here must not end the replay.
-        except Exception as err:
-            self._skip(place, step, slots, f"it fails here: {_first_line(err)}")
+        returned, failure = _attempt(bound, slots)
+        fault = failure or self._fault(bound.results, returned)
+        if fault:
+            # Numbers reach an operator as tensors that give way to other element types: made from numbers again.
+            numbers = replace(bound, arguments=tuple(map(self._as_number, bound.arguments)))
+            again, failed = _attempt(numbers, slots) if numbers != bound else (None, fault)
+            if not failed and not self._fault(bound.results, again):
+                bound, returned, failure, fault = numbers, again, "", ""
+        if failure:
+            self._skip(place, step, slots, f"it fails here: {failure}")
             return
-        returned = (returned,) if bound.single else returned
-        fault = self._fault(bound.results, returned)
         if fault:
             self.replaced[place] = fault
             for slot in slots_in(bound.results):
@@ -91,6 +92,14 @@ class Trial:
         else:
             _store(bound.results, returned, slots)
         self.calls[place] = bound
+
+    def _as_number(self, value: Any) -> Any:
+        """Return a number in the place of a tensor that can be one: made by no step, without dimensions."""
+        if not isinstance(value, Slot) or value.index not in self.before:
+            return value
+        tensor = self.plan.tensors[value.index]
+        number = not tensor.shape and tensor.dtype in ("float64", "int64", "bool", "complex128")
+        return self.before[value.index].item() if number else value
 
     def _view(self, step: View, slots: list[Any]) -> None:
         tensor = self.plan.tensors[step.result]
@@ -126,6 +135,18 @@ class Trial:
         return ""
 
 
+def _attempt(bound: BoundCall, slots: list[Any]) -> tuple[Any, str]:
+    """Make a call; return its results, and why it failed."""
+    arguments = [_filled(value, slots) for value in bound.arguments]
+    keywords = {name: _filled(value, slots) for name, value in bound.keywords.items()}
+    try:
+        returned = bound.call(*arguments, **keywords)
+    # Operators raise whatever they like: one that can't run here must not end the replay.
+    except Exception as err:
+        return None, _first_line(err)
+    return (returned,) if bound.single else returned, ""
+
+
 def _filled(value: Any, slots: list[Any]) -> Any:
     if isinstance(value, Slot):
         return slots[value.index]
@@ -135,7 +156,7 @@ def _filled(value: Any, slots: list[Any]) -> Any:
 def _store(results: Any, returned: Any, slots: list[Any]) -> None:
     if isinstance(results, Slot):
         slots[results.index] = returned
-    elif isinstance(results, tuple):
+    elif isinstance(results, tuple) and results:
         for one, other in zip(results, returned, strict=False):
             _store(one, other, slots)
 
