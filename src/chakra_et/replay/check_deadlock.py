@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from chakra_et.replay.comm_call import CommCall
+from chakra_et.replay.comm_lines import Key, key_of
 from chakra_et.replay.steps import Communicate, Plan, Wait
 
 __all__ = ["find_deadlock"]
 
-# What identifies a communication on all its ranks.
-Key = tuple[object, ...]
 Told = tuple[int, int | None, str, str]
 
 
@@ -56,7 +55,7 @@ def _advance(rank: int, state: _Rank, arrived: dict[Key, set[int]], waiting: dic
     while state.at < len(state.events):
         step = state.events[state.at]
         if isinstance(step, Communicate):
-            key = _key(rank, step.call, state.used)
+            key = key_of(rank, step.call, state.used)
             state.calls[step.call.number] = (step.call, key)
             arrived.setdefault(key, set()).add(rank)
             reached.append(key)
@@ -67,18 +66,6 @@ def _advance(rank: int, state: _Rank, arrived: dict[Key, set[int]], waiting: dic
                 break
         state.at += 1
     return reached
-
-
-def _key(rank: int, call: CommCall, used: dict[Key, int]) -> Key:
-    if call.is_collective:
-        line: Key = (call.group, call.ranks)
-    elif call.kind == "send":
-        line = ("pair", call.group, rank, call.peer, call.tag)
-    else:
-        line = ("pair", call.group, call.peer, rank, call.tag)
-    number = used.get(line, 0)
-    used[line] = number + 1
-    return (*line, number)
 
 
 def _missing(rank: int, call: CommCall, there: set[int]) -> list[int]:

@@ -76,9 +76,9 @@ def plan_communications(
     trace: Trace,
     rank: int,
     *,
+    communications: Communications | None = None,
     groups: Iterable[ProcessGroup] = (),
     world_size: int = 0,
-    delays: bool = True,
     keep: CommFilter | None = None,
 ) -> CommPlan:
     """Plan the communications of one rank.
@@ -86,19 +86,19 @@ def plan_communications(
     Args:
         trace: Its trace.
         rank: Its global rank.
+        communications: Its communications, where the caller changed them; else as recorded.
         groups: Process groups of the job.
         world_size: Ranks of the job; 0: as the trace says.
-        delays: Hold the recorded time between communications.
         keep: What is made; None: all.
     """
-    found = find_communications(trace, rank, groups=groups, world_size=world_size)
+    found = communications or find_communications(trace, rank, groups=groups, world_size=world_size)
     keep = keep or CommFilter()
     calls = tuple(call for call in found.calls if keep.wants(call))
     events = sorted(_events(trace, calls), key=lambda event: (event.row, event.order))
     steps: list[Step] = []
     stretches: list[Iteration] = []
     for number, window, part in _stretches(events, iterations(trace), keep.iterations):
-        more, begin, end = _steps(part, window, delays=delays)
+        more, begin, end = _steps(part, window)
         stretches.append(Iteration(number, len(steps), len(steps) + len(more), begin, end - begin))
         steps += more
     used = {(call.group, call.ranks) for call in calls}
@@ -183,20 +183,20 @@ def _stretches(
             yield number, None if number is None else windows[number], parts[place]
 
 
-def _steps(events: Sequence[_Event], window: tuple[int, int] | None, *, delays: bool) -> tuple[list[Step], int, int]:
+def _steps(events: Sequence[_Event], window: tuple[int, int] | None) -> tuple[list[Step], int, int]:
     """Return the steps of one iteration, and its recorded begin and end."""
     begin = window[0] if window else events[0].begin_ns
     clock = begin
     steps: list[Step] = []
     for event in events:
-        if delays and event.begin_ns > clock:
+        if event.begin_ns > clock:
             steps.append(_delay(event.call, f"before {event.call.kind}", event.begin_ns - clock))
         clock = max(clock, event.end_ns)
         took = event.end_ns - event.begin_ns
         step = Wait(event.call.number, duration_ns=took) if event.waits else Communicate(event.call, (), (), 0, took)
         steps.append(step)
     end = max(window[1], clock) if window else clock
-    if delays and end > clock:
+    if end > clock:
         steps.append(_delay(events[-1].call, "end of the iteration", end - clock))
     return steps, begin, end
 

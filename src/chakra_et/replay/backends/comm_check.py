@@ -80,6 +80,8 @@ def first_difference(tensor: Any, expected: torch.Tensor, members: int) -> str:
     """
     got = tensor.detach().reshape(-1).to("cpu", torch.float64)
     wanted = expected.to(torch.float64)
+    if tensor.dtype == torch.bool:
+        wanted = (wanted != 0).to(torch.float64)
     exact = not tensor.dtype.is_floating_point
     slack = 0.0 if exact else torch.finfo(tensor.dtype).eps * members
     wrong = (got - wanted).abs() > slack * wanted.abs().clamp(min=1.0)
