@@ -85,7 +85,7 @@ class Functional:
         function = getattr(getattr(torch.ops, space), short)
         function = function.memory_format if short == "empty" else function.default
         in_backward = torch._C._current_autograd_node() is not None
-        log.add(Op(function, tuple(map(log.freeze, args)), {}, log.outputs(outputs), log.stream, in_backward, note))
+        log.add(Op(function, tuple(map(log.freeze, args)), {}, log.freeze(outputs), log.stream, in_backward, note))
 
     def _communicate(
         self, name: str, args: list[Any], outputs: list[Any], group: Any, target: Any, reduce_op: str = ""

@@ -195,7 +195,8 @@ class Log:
         """Return what a call returned as a list of records."""
         if value is None:
             return []
-        return self.freeze(value) if isinstance(value, list | tuple) else [self.freeze(value)]
+        # Several results are a tuple; a list is one result.
+        return self.freeze(value) if isinstance(value, tuple) else [self.freeze(value)]
 
     def close(self) -> None:
         """Give back what kept addresses from being used again."""

@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import _disable_current_modes
 
 from chakra_et.capture.fake_groups import World, replaced
+from chakra_et.capture.fake_imports import when_imported
 from chakra_et.capture.fake_log import Log
 from chakra_et.capture.fake_values import Values
 
@@ -29,6 +30,7 @@ _MESH = (
     "_create_sub_mesh", "_get_mesh_tensor_from_full_mesh", "_get_slice_mesh_layout", "_get_all_submeshes",
     "__repr__", "get_all_groups",
 )  # fmt: skip
+_FSDP = "torch.distributed.fsdp._fully_shard._fsdp_param"
 _CONVERTED = "_chakra_fake_converted"
 
 
@@ -49,6 +51,11 @@ def patched_libraries(world: World, log: Log, values: Values, *, foreach: bool) 
             kinds = {"_get_foreach_kernels_supported_devices": lambda: ["cpu", "cuda"]}
             stack.enter_context(replaced(import_module("torch.optim.optimizer"), kinds))
         stack.enter_context(_ddp(log))
+
+        def patch(module: Any) -> None:
+            stack.enter_context(replaced(module, {"_chunk_with_empty": _Chunks}))
+
+        when_imported(stack, _FSDP, patch)
         yield
 
 
@@ -174,6 +181,21 @@ def _converted(parameter: Any, function: Callable[[Any], Any]) -> Any:
 
 def _format(tensor: torch.Tensor, text: str) -> str:
     return format(tensor.item(), text) if text and tensor.dim() == 0 else object.__format__(tensor, "")
+
+
+class _Chunks:
+    """Parts of a parameter, made when they are asked for: FSDP looks at two, and a job may have thousands of ranks."""
+
+    def __init__(self, tensor: torch.Tensor, num_chunks: int, dim: int) -> None:
+        self._tensor, self._dim = tensor, dim
+        self._length = max(-(-tensor.size(dim) // num_chunks), 1)
+
+    def __getitem__(self, place: int) -> torch.Tensor:
+        size = self._tensor.size(self._dim)
+        begin = place * self._length
+        if begin >= size and place:
+            return self._tensor.new_empty(0)
+        return self._tensor.narrow(self._dim, begin, min(self._length, size - begin))
 
 
 def _spawn(world: World) -> Callable[..., None]:

@@ -8,12 +8,9 @@ to that of the next through a folder.
 from __future__ import annotations
 
 import contextlib
-import importlib.abc
-import importlib.util
 import pickle
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +18,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from chakra_et.capture.fake_groups import replaced
+from chakra_et.capture.fake_imports import when_imported
 from chakra_et.errors import InputError
 
 __all__ = ["pretend_stages"]
@@ -43,41 +41,8 @@ def pretend_stages(mailbox: Path | None, warnings: Counter[str]) -> Iterator[Non
             if hasattr(kind, "_warmup_forward_vote"):  # older versions exchange neither votes nor shapes like this
                 stack.enter_context(replaced(kind, _Posts(module, mailbox, warnings).methods))
 
-        if _STAGES in sys.modules:
-            patch(sys.modules[_STAGES])
-        else:
-            finder = _Finder(patch)
-            sys.meta_path.insert(0, finder)
-            stack.callback(finder.leave)
+        when_imported(stack, _STAGES, patch)
         yield
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Changes the module of pipeline stages as soon as the program imports it: it is slow to load for those without."""
-
-    def __init__(self, patch: Callable[[Any], None]) -> None:
-        self._patch = patch
-
-    def leave(self) -> None:
-        """Find no more."""
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
-        """Return the module as others find it, but let it be changed once it is loaded."""
-        if fullname != _STAGES:
-            return None
-        self.leave()
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def load_and_patch(module: Any) -> None:
-                load(module)
-                self._patch(module)
-
-            spec.loader.exec_module = load_and_patch  # type: ignore[method-assign]
-        return spec
 
 
 class _Posts:

@@ -14,6 +14,7 @@ import polars as pl
 from chakra_et.frontends.pytorch.comm_notes import WAIT, WAIT_NOTE, CommNote
 from chakra_et.frontends.pytorch.comm_records import CommRecord, parse_c10d, parse_records
 from chakra_et.frontends.pytorch.communication import CommColumns, CommSource, describe
+from chakra_et.frontends.pytorch.compiled import SYNC_NOTE, CompiledHeader, compiled_header, compiled_order
 from chakra_et.frontends.pytorch.convert import RankFacts
 from chakra_et.frontends.pytorch.extras import extra_attributes
 from chakra_et.frontends.pytorch.join import host_rank
@@ -30,6 +31,10 @@ _COMM = ("comm_type", "comm_size", "comm_dtype", "pg_name", "comm_src", "comm_ds
          "reduce_op", "comm_async", "comm_id", "in_split_sizes", "out_split_sizes", "unknown_comm")  # fmt: skip
 
 
+# What a wait of one stream for another is called in a trace.
+SYNC = "stream_wait"
+
+
 def convert_host(host: HostTrace, *, sources: tuple[dict[str, Any], ...]) -> tuple[Trace, RankFacts]:
     """Convert an execution trace that has no profile.
 
@@ -39,57 +44,94 @@ def convert_host(host: HostTrace, *, sources: tuple[dict[str, Any], ...]) -> tup
     """
     nodes = host.nodes.filter(~pl.col("name").str.starts_with("[pytorch|profiler|")).sort("id")
     count = nodes.height
+    header = compiled_header(host)
     groups = {group.name: group for group in host.process_groups}
-    rank = host_rank(host)
+    rank = header.rank if header is not None else host_rank(host)
     described = _describe(nodes, rank, groups, host.notes)
-    place = {int(number): row for row, number in enumerate(nodes["id"].to_list())}
-    label = (nodes["name"].str.starts_with("## ") | nodes["name"].str.starts_with("ProfilerStep#")).to_numpy()
-    types = np.where(label, int(NodeType.METADATA_NODE), int(NodeType.COMP_NODE))
     waits = {row: host.waits[node] for row, node in enumerate(nodes["id"].to_list()) if node in host.waits}
-    for row, columns in described.items():
-        types[row] = int(columns.type)
-    device = {row for row in described if nodes["name"][row] == "record_param_comms"}
     extras = extra_attributes(nodes)
-    parents = [place.get(int(parent), -1) for parent in nodes["parent"].to_list()]
     frame = pl.DataFrame(
         {
             "id": pl.Series(np.arange(count, dtype=np.uint64)),
-            "name": nodes["name"].replace(WAIT_NOTE, WAIT),
-            "type": pl.Series(types, dtype=pl.UInt8),
-            "ctrl_deps": _chain(nodes["tid"].to_list()),
+            "name": nodes["name"].replace([WAIT_NOTE, SYNC_NOTE], [WAIT, SYNC]),
+            "type": _types(nodes, described),
             "data_deps": tensor_edges(nodes),
-            "sync_deps": pl.Series([[]] * count, dtype=SCHEMA["sync_deps"]),
             "start_ns": pl.Series([None] * count, dtype=pl.Int64),
             "duration_ns": pl.Series(np.zeros(count, np.int64)),
-            "is_cpu_op": pl.Series([row not in device for row in range(count)], dtype=pl.Boolean),
-            "parent": pl.Series(parents, dtype=pl.Int64).replace(-1, None),
-            "tid": nodes["tid"],
-            "rf_id": nodes["rf_id"],
-            "seq_id": nodes["seq_id"].replace(-1, None),
-            "fw_parent": pl.Series([place.get(int(fw)) for fw in nodes["fw_parent"].to_list()], dtype=pl.Int64),
-            "fw_tid": nodes["fw_tid"].replace(0, None),
+            **_order(nodes, header, described, waits),
+            **_callers(nodes),
             **operator_arguments(nodes),
             **({} if extras is None else {"attr": extras}),
-            **{
-                name: pl.Series(
-                    [getattr(described[row], name) if row in described else None for row in range(count)],
-                    dtype=SCHEMA[name],
-                )
-                for name in _COMM
-            },
+            **_communications(count, described, waits),
         }
     )
-    if waits:
-        awaited = pl.Series([waits.get(row) for row in range(count)], dtype=pl.Int64)
-        frame = frame.with_columns(comm_id=pl.coalesce("comm_id", awaited))
     present = [c.name for c in COLUMNS if c.core or (c.name in frame.columns and frame[c.name].null_count() < count)]
     for columns in described.values():
         if columns.seen_group is not None:
             groups.setdefault(columns.seen_group.name, columns.seen_group)
-    trace = Trace(
-        frame.select(present), tuple(groups.values()), TraceMetadata(rank=rank, family="collected", sources=sources)
+    metadata = TraceMetadata(
+        rank=rank,
+        world_size=header.world_size if header is not None else None,
+        family=header.family if header is not None else "collected",
+        sources=sources,
     )
-    return trace, _facts(host, nodes, described)
+    return Trace(frame.select(present), tuple(groups.values()), metadata), _facts(host, nodes, described)
+
+
+def _types(nodes: pl.DataFrame, described: dict[int, CommColumns]) -> pl.Series:
+    label = (nodes["name"].str.starts_with("## ") | nodes["name"].str.starts_with("ProfilerStep#")).to_numpy()
+    types = np.where(label, int(NodeType.METADATA_NODE), int(NodeType.COMP_NODE))
+    for row, columns in described.items():
+        types[row] = int(columns.type)
+    return pl.Series(types, dtype=pl.UInt8)
+
+
+def _order(
+    nodes: pl.DataFrame, header: CompiledHeader | None, described: dict[int, CommColumns], waits: dict[int, int]
+) -> dict[str, pl.Series]:
+    """Return where nodes run, and what they follow there."""
+    threads = nodes["tid"]
+    if header is None:
+        device = {row for row in described if nodes["name"][row] == "record_param_comms"}
+        return {
+            "ctrl_deps": _chain(threads.to_list()),
+            "sync_deps": pl.Series([[]] * nodes.height, dtype=SCHEMA["sync_deps"]),
+            "is_cpu_op": pl.Series([row not in device for row in range(nodes.height)], dtype=pl.Boolean),
+            "tid": threads,
+        }
+    ctrl, sync = compiled_order(nodes, described, waits)
+    on_host = header.device == "cpu"
+    return {
+        "ctrl_deps": pl.Series(ctrl, dtype=SCHEMA["ctrl_deps"]),
+        "sync_deps": pl.Series(sync, dtype=SCHEMA["sync_deps"]),
+        "is_cpu_op": pl.Series([on_host], dtype=pl.Boolean).new_from_index(0, nodes.height),
+        **({"tid": threads} if on_host else {"stream": threads - 1}),
+    }
+
+
+def _callers(nodes: pl.DataFrame) -> dict[str, pl.Series]:
+    """Return what connects operators with their callers and their forward operators."""
+    place = {int(number): row for row, number in enumerate(nodes["id"].to_list())}
+    parents = [place.get(int(parent)) for parent in nodes["parent"].to_list()]
+    forwards = [place.get(int(forward)) for forward in nodes["fw_parent"].to_list()]
+    return {
+        "parent": pl.Series(parents, dtype=pl.Int64),
+        "rf_id": nodes["rf_id"],
+        "seq_id": nodes["seq_id"].replace(-1, None),
+        "fw_parent": pl.Series(forwards, dtype=pl.Int64),
+        "fw_tid": nodes["fw_tid"].replace(0, None),
+    }
+
+
+def _communications(
+    count: int, described: dict[int, CommColumns], waits: dict[int, int]
+) -> dict[str, pl.Series]:
+    columns = {
+        name: pl.Series([getattr(described.get(row), name, None) for row in range(count)], dtype=SCHEMA[name])
+        for name in _COMM
+    }
+    awaited = pl.Series([waits.get(row) for row in range(count)], dtype=pl.Int64)
+    return {**columns, "comm_id": columns["comm_id"].fill_null(awaited)}
 
 
 def _facts(host: HostTrace, nodes: pl.DataFrame, described: dict[int, CommColumns]) -> RankFacts:

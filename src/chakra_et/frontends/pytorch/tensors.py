@@ -10,7 +10,8 @@ import numpy.typing as npt
 import polars as pl
 
 from chakra_et._jit.json_scan import tensor_records
-from chakra_et.ir.arrays import list_series, string_bytes
+from chakra_et.frontends.pytorch.storage_edges import storage_writers
+from chakra_et.ir.arrays import list_series, sorted_unique, string_bytes
 from chakra_et.ir.columns import IO_DTYPE
 
 __all__ = ["filled", "io_struct", "operator_arguments", "producers", "tensor_edges"]
@@ -55,6 +56,8 @@ def producers(inputs: pl.Series, outputs: pl.Series, start: Int, end: Int) -> tu
 def tensor_edges(nodes: pl.DataFrame) -> pl.Series:
     """Return the producers of each node of an execution trace sorted by id, as lists of row numbers.
 
+    These are the operators that last returned its tensors, and those that last wrote what the tensors hold.
+
     A node's start is its row; it has ended when the last of its descendants has: rows count up by start, so that is
     the row of its last descendant.
     """
@@ -66,13 +69,15 @@ def tensor_edges(nodes: pl.DataFrame) -> pl.Series:
         parent = parents[row]
         if parent >= 0 and parent < row:
             last[parent] = max(last[parent], last[row])
-    before, after = producers(nodes["input_values"], nodes["output_values"], np.arange(count) * 2, last * 2 + 1)
+    by_tensor = producers(nodes["input_values"], nodes["output_values"], np.arange(count) * 2, last * 2 + 1)
+    by_storage = storage_writers(nodes, last)
+    before, after = (np.concatenate(ends) for ends in zip(by_tensor, by_storage, strict=True))
     keep = before < after
-    before, after = before[keep], after[keep]
-    order = np.lexsort((before, after))
+    keys = sorted_unique(after[keep] * count + before[keep])
+    rows = keys // max(count, 1)
     offsets = np.zeros(count + 1, np.int64)
-    np.cumsum(np.bincount(after, minlength=count), out=offsets[1:])
-    return list_series("data_deps", offsets, before[order].astype(np.uint64))
+    np.cumsum(np.bincount(rows, minlength=count), out=offsets[1:])
+    return list_series("data_deps", offsets, (keys - rows * count).astype(np.uint64))
 
 
 def operator_arguments(nodes: pl.DataFrame) -> dict[str, pl.Series]:
