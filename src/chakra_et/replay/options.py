@@ -18,9 +18,9 @@ class ReplayOptions:
         only: ``all``; ``compute``: operators without communications; ``comm``: communications without operators.
         delays: With ``comm``, what stands in the place of operators: ``measured``: their recorded time; ``none``.
         host_time: What paces the calls. ``measured``: the recorded host, whose time is its program's own and its
-            profiler's: a call follows the one before no sooner than recorded, and one that takes longer eats into the
-            pause behind it; waits for communications take what they take. ``gaps``: the recorded pauses between calls,
-            each in full, while calls take what they take. ``none``: calls follow each other as fast as they can.
+            profiler's: calls come no sooner than recorded since the last wait for a communication, or the begin of the
+            iteration; those that take longer eat into the pauses behind them. ``gaps``: the recorded pauses between
+            calls, each in full, while calls take what they take. ``none``: calls follow each other at once.
         device: Where tensors of an accelerator go, such as ``cpu`` or ``cuda:0``; those of the host's memory stay.
         warmup: Passes before those that are measured; the first pass tries each call, and is always made.
         repeats: Passes that are measured.

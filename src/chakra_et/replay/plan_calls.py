@@ -1,10 +1,14 @@
 """Which of a trace's calls a replay makes.
 
-The topmost operator with a schema is called; what it calls is not called again. Three exceptions: what makes a
-communication is taken apart down to it; an operator that is nothing but other operators is taken apart where one of
-its inner tensors is used later (what autograd saved inside `aten::scaled_dot_product_attention`, say); and what has no
-schema can't be called: annotations and autograd's nodes are passed through, a kernel that nothing else stands for is a
-delay.
+The topmost operator with a schema is called; what it calls is not called again. Taken apart instead are
+
+* what makes a communication, down to it;
+* an operator that is nothing but other operators, where one of its inner tensors is used later (what autograd saved
+  inside `aten::scaled_dot_product_attention`, say);
+* a call on tensors of Python classes, such as DTensor's, that calls the same operator again on those with the data.
+
+What has no schema can't be called: annotations and autograd's nodes are passed through, a kernel that nothing else
+stands for is a delay.
 
 Shape letters: N nodes, K tensor records.
 """
@@ -26,6 +30,8 @@ __all__ = ["COMPOSITES", "Calls", "choose_calls"]
 
 Int = npt.NDArray[np.int64]
 _ROUNDS = 12
+# How far below a call on Python tensors that on the tensors inside is looked for.
+_DEPTH = 8
 
 # Operators that only call others, of those whose inner tensors a backward pass may need (checked against torch by a
 # test). Others are called as they are, since each call from Python costs more than one from C++.
@@ -80,13 +86,14 @@ class _Chooser:
         self.inside, self.communications = inside, communications
         self.parent: list[int] = rows.parent.tolist()
         self.names: list[str] = trace.nodes["name"].fill_null("").to_list()
-        self.schema: list[bool] = trace.column("op_schema").is_not_null().to_list()
+        self.texts: list[str | None] = trace.column("op_schema").to_list()
+        self.schema = [text is not None for text in self.texts]
         self.kernels = _kernel_rows(trace, rows, self.parent, self.schema)
         self.read = _storages(trace, "inputs")
         self.wrote = _storages(trace, "outputs")
 
     def choose(self) -> Calls:
-        opened = self._above_communications() | self._choosing()
+        opened = self._above_communications() | self._choosing() | self._dispatching()
         for _ in range(_ROUNDS):
             chosen, top = self._walk(opened)
             more = self._escaping(top)
@@ -113,6 +120,20 @@ class _Chooser:
         """Return the calls that are taken apart always, if what they called was recorded."""
         called = {self.parent[row] for row in self.inside if self.schema[row]}
         return {row for row in self.inside if row in called and self.names[row] in _CHOOSING}
+
+    def _dispatching(self) -> set[int]:
+        """Return the calls that call the same operator again, on other storages than their own."""
+        found = set()
+        for row in self.inside:
+            text, storages = self.texts[row], self.read.get(row)
+            above = self.parent[row] if text is not None and storages else -1
+            for _ in range(_DEPTH):
+                if above < 0:
+                    break
+                if self.texts[above] == text and not set(self.read.get(above, storages or ())) & set(storages or ()):
+                    found.add(above)
+                above = self.parent[above]
+        return found
 
     def _walk(self, opened: set[int]) -> tuple[list[int], dict[int, int]]:
         """Return what is called, and for each row inside a call (itself included) that call's row."""

@@ -28,6 +28,7 @@ class RankResult:
     Attributes:
         rank: Global rank.
         plan: What it did: the part of the plan that the options ask for.
+        host_time: What paced the calls, as in `ReplayOptions`.
         starts, ends: int64 [P, S]: each step.
         iterations: int64 [P, I, 2]: start and end of each iteration.
         communications: int64 [P, C, 3]: number, start and end of each communication, as its communicator tells.
@@ -39,6 +40,7 @@ class RankResult:
 
     rank: int
     plan: Plan
+    host_time: str
     starts: Int
     ends: Int
     iterations: Int

@@ -7,7 +7,7 @@ Python's compiler takes time that grows faster than a function.
     s[9] = o4(s[1], s[7], 2)       # aten::add.Tensor
     s[7] = None                    # its last use
     e = t[3] = now()               # this step's end, which is the next one's start
-    b[4] = hold(b[3] + 60100)      # the host's own time before step 4
+    b[4] = hold(p + 60100)         # step 4 starts no sooner than recorded
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Program:
             "now": time.perf_counter_ns, "hold": hold, "view": make_view, "issue": issue, "wait": wait,
         }  # fmt: skip
         self._handles: dict[int, int] = {}
-        self._begins = {iteration.begin for iteration in plan.iterations}
+        self._due, self._ends = _due(plan)
         self._functions = [
             (iteration, [self._compile(begin, min(begin + _CHUNK, iteration.end))
                          for begin in range(iteration.begin, iteration.end, _CHUNK)])
@@ -115,26 +115,27 @@ class Program:
         starts, ends, spans = [0] * count, [0] * count, []
         handles = [None] * len(self._handles)
         for iteration, functions in self._functions:
-            at = begin = time.perf_counter_ns()
+            at = base = begin = time.perf_counter_ns()
             for function in functions:
-                at = function(slots, starts, ends, handles, at)
+                at, base = function(slots, starts, ends, handles, at, base)
             if self._synchronize is not None:
                 self._synchronize()
                 at = time.perf_counter_ns()
-            spans.append((begin, hold(at + iteration.tail_ns)))
+            until = base + self._ends[iteration.end] if self._paced else at
+            spans.append((begin, hold(until + iteration.tail_ns)))
             if after is not None:
                 after()
         return Times(starts, ends, spans)
 
-    def _compile(self, begin: int, end: int) -> Callable[..., int]:
-        lines = ["def run(s, b, t, h, e):"]
+    def _compile(self, begin: int, end: int) -> Callable[..., tuple[int, int]]:
+        lines = ["def run(s, b, t, h, e, p):"]
         for place in range(begin, end):
             lines.extend("    " + line for line in self._lines(place))
-        lines.append("    return e")
+        lines.append("    return e, p")
         names = self._names
         # The text is made of slots, numbers and names given here: nothing in it comes from the trace.
         exec(compile("\n".join(lines), f"<steps {begin} to {end}>", "exec"), names)
-        function: Callable[..., int] = names.pop("run")
+        function: Callable[..., tuple[int, int]] = names.pop("run")
         return function
 
     def _lines(self, place: int) -> Iterator[str]:
@@ -155,19 +156,16 @@ class Program:
         elif isinstance(step, Wait) and step.number in self._handles:
             yield f"wait(h[{self._handles[step.number]}])"
         yield from self._drops(place)
-        yield f"e = t[{place}] = now()"
+        # The time of a wait is the communication's: what follows is told from its end.
+        yield f"p = e = t[{place}] = now()" if isinstance(step, Wait) else f"e = t[{place}] = now()"
 
     def _start(self, place: int) -> str:
         """Write the start of a step: when what is before it has ended and the host's time has passed."""
         step = self._plan.steps[place]
         if isinstance(step, View):
             return f"b[{place}] = e"
-        before = place - 1
-        while before >= 0 and isinstance(self._plan.steps[before], View):
-            before -= 1
-        last = self._plan.steps[before] if before >= 0 and place not in self._begins else None
-        if self._paced and isinstance(last, OpCall | Delay | Communicate):
-            return f"b[{place}] = hold(b[{before}] + {last.duration_ns + step.gap_ns})"
+        if self._paced:
+            return f"b[{place}] = hold(p + {self._due[place]})"
         return f"b[{place}] = hold(e + {step.gap_ns})" if step.gap_ns > _SHORTEST_NS else f"b[{place}] = e"
 
     def _call(self, bound: BoundCall) -> Iterator[str]:
@@ -226,6 +224,29 @@ class Program:
         name = f"k{id(value)}"
         self._names[name] = value
         return name
+
+
+def _due(plan: Plan) -> tuple[dict[int, int], dict[int, int]]:
+    """Return how long after the last wait, or the begin of its iteration, each step was due when it was recorded.
+
+    Returns:
+        By step, when it was due; by the position behind an iteration, when its last step had ended.
+    """
+    due: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    for iteration in plan.iterations:
+        clock = 0
+        for place in range(iteration.begin, iteration.end):
+            step = plan.steps[place]
+            if not isinstance(step, View):
+                clock += step.gap_ns
+            due[place] = clock
+            if isinstance(step, Wait):
+                clock = 0
+            elif not isinstance(step, View):
+                clock += step.duration_ns
+        ends[iteration.end] = clock
+    return due, ends
 
 
 def _targets(result: Any, source: str) -> Iterator[str]:

@@ -76,6 +76,7 @@ def _run(
     return RankResult(
         rank=plan.rank,
         plan=plan,
+        host_time=options.host_time if plan.has_times else "none",
         starts=np.array([one.starts for one, _ in passes], np.int64),
         ends=np.array([one.ends for one, _ in passes], np.int64),
         iterations=np.array([one.iterations for one, _ in passes], np.int64).reshape(len(passes), -1, 2),

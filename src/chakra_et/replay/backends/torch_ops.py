@@ -7,6 +7,7 @@ takes 2.0 (torch 2.13, `aten::add.Tensor` on 8 elements).
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -18,6 +19,21 @@ from chakra_et.replay.steps import OpCall
 
 __all__ = ["BoundCall", "Operator", "Operators", "import_modules", "target_device"]
 
+# Modules that register the operators of a namespace, imported when one of them is met.
+_MODULES = {
+    "fsdp": "torch.distributed.fsdp",
+    "_c10d_functional": "torch.distributed._functional_collectives",
+    "symm_mem": "torch.distributed._symmetric_memory",
+    "quantized_decomposed": "torch.ao.quantization.fx._decomposed",
+    "torchvision": "torchvision",
+    "torchaudio": "torchaudio",
+    "fbgemm": "fbgemm_gpu",
+    "torchao": "torchao",
+    "vllm": "vllm",
+    "xformers": "xformers.ops",
+    "flash_attn": "flash_attn",
+    "transformer_engine": "transformer_engine.pytorch",
+}
 _KEYS = {"cpu": "CPU", "cuda": "CUDA", "xpu": "XPU", "mps": "MPS", "hpu": "HPU"}
 
 
@@ -176,12 +192,15 @@ def _find(text: str) -> Operator | str:
     except RuntimeError:
         return "its schema can't be read by this torch"
     name, overload = recorded.name, recorded.overload_name
-    # Finds overloads that torch.ops knows only after their first use, too.
+    space, _, short = name.partition("::")
     found = torch._C._jit_get_schemas_for_operator(name)
+    if not found and space in _MODULES:
+        with suppress(Exception):  # a package may fail on import in any way; the operator is then not there
+            import_module(_MODULES[space])
+        found = torch._C._jit_get_schemas_for_operator(name)
     schema = next((one for one in found if one.overload_name == overload), None)
     if schema is None:
         return "no such operator is registered here" if not found else f"it has no overload '{overload}' here"
-    space, _, short = name.partition("::")
     try:
         operator = getattr(getattr(getattr(torch.ops, space), short), overload or "default")
     except AttributeError:

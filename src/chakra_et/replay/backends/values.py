@@ -19,6 +19,7 @@ __all__ = ["Values", "devices_of"]
 
 _SPREAD = 0.1
 _ALIGN = 16
+_BLOCK = 1 << 20
 _POSITIVE_ARGUMENTS = frozenset({
     "exp_avg_sq", "exp_avg_sqs", "max_exp_avg_sqs", "running_var", "save_var", "save_invstd", "rstd", "invstd", "var",
     "state_sums",
@@ -91,15 +92,22 @@ class Values:
         flat = memory.view(getattr(torch, tensor.dtype))
         if tensor.dtype.startswith("complex"):
             flat = torch.view_as_real(flat)
+        flat = flat.view(-1)
+        block = min(_BLOCK, flat.numel())
         if flat.dtype == torch.bool:
             # Through bytes: any other value than 0 and 1 isn't a bool.
-            memory.random_(0, 2, generator=generator)
+            memory[:block].random_(0, 2, generator=generator)
         elif flat.dtype.is_floating_point:
             low = _SPREAD / 10 if place in self._positive else -_SPREAD
-            _uniform(flat, low, generator)
+            _uniform(flat[:block], low, generator)
         else:
             low, high = (0, 1) if tensor.low is None or tensor.high is None else (tensor.low, tensor.high)
-            flat.random_(low, high + 1, generator=generator)
+            flat[:block].random_(low, high + 1, generator=generator)
+        # Drawing takes longer than copying, and billions of values needn't differ.
+        while block < flat.numel():
+            more = min(block, flat.numel() - block)
+            flat[block : block + more].copy_(flat[:more])
+            block += more
 
 
 def _uniform(flat: torch.Tensor, low: float, generator: torch.Generator) -> None:
