@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from chakra_et.capture.options import CaptureOptions
 
@@ -56,21 +56,22 @@ class _Finder:
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != self._name:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(cast(Any, self))
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
+            loader: Any = spec.loader
+            execute = loader.exec_module
 
             def run(module: ModuleType) -> None:
                 execute(module)
                 self._then(module)
 
-            spec.loader.exec_module = run  # type: ignore[method-assign]
+            loader.exec_module = run
         return spec
 
 
 def _after_import(name: str, then: Callable[[ModuleType], None]) -> None:
-    sys.meta_path.insert(0, _Finder(name, then))  # type: ignore[arg-type]
+    sys.meta_path.insert(0, cast(Any, _Finder(name, then)))
 
 
 def _count_steps(module: ModuleType, options: CaptureOptions) -> None:
@@ -152,7 +153,6 @@ _PENDING: list[Any] = []
 def _on_main_thread(function: Callable[[], None]) -> None:
     """Have the main thread call a function between two instructions: a profiler belongs to the thread it watches."""
 
-    @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
     def call(_: Any) -> int:
         try:
             function()
@@ -160,5 +160,6 @@ def _on_main_thread(function: Callable[[], None]) -> None:
             print(f"chakra capture: {err}", file=sys.stderr)
         return 0
 
-    _PENDING.append(call)  # alive until it was called
-    ctypes.pythonapi.Py_AddPendingCall(call, None)
+    pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(call)
+    _PENDING.append(pending)  # alive until it was called
+    ctypes.pythonapi.Py_AddPendingCall(pending, None)

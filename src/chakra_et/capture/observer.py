@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,11 @@ class Observer:
         self.path = path
         self._notes = Notes()
         self._trace = ExecutionTraceObserver()
-        with _variable(_RANGES, "1" if index_ranges else None):
-            self._trace.register_callback(str(path))
-        # A process can have one; somebody else's stays as it is.
-        self.works = bool(getattr(self._trace, "_registered", True))
+        self.works = not _another_is_registered()
         self.warnings = [] if self.works else ["another execution trace observer is at work: there is only a profile"]
+        if self.works:
+            with _variable(_RANGES, "1" if index_ranges else None):
+                self._trace.register_callback(str(path))
 
     def start(self) -> None:
         """Begin to record."""
@@ -73,6 +74,13 @@ class Observer:
             torch._C._profiler._disable_execution_trace_observer()
         with contextlib.suppress(OSError):
             _detach_file(self.path)
+
+
+def _another_is_registered() -> bool:
+    """Tell whether the process has an observer: PyTorch allows one, and lets a second one take the first one away."""
+    # Not isinstance: that asks objects of all kinds, some of which answer by doing something.
+    observers = [found for found in gc.get_objects() if type(found) is ExecutionTraceObserver]
+    return any(getattr(observer, "_registered", False) for observer in observers)
 
 
 def _detach_file(path: Path) -> None:

@@ -7,6 +7,8 @@ import inspect
 import sys
 import threading
 import time
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +39,14 @@ class Session:
         self._marks: list[int] = []
         self._warnings: list[str] = []
         self._exported = False
+        self._failure: Exception | None = None
+        self._running = False
         self._rank, _ = rank_and_size()
         Path(options.out).mkdir(parents=True, exist_ok=True)
         self._partial = CaptureFiles(Path(options.out), self._rank)
         self.observer = Observer(self._partial.partial_host, index_ranges=options.index_ranges)
-        self._profiler = self._make_profiler()
+        with _quietly():
+            self._profiler = self._make_profiler()
 
     @property
     def rank(self) -> int:
@@ -51,14 +56,19 @@ class Session:
     def start(self) -> None:
         """Begin the window, with its warm-up."""
         self._note_compiled()
-        self._profiler.start()
+        self._running = True
+        with _quietly():
+            self._profiler.start()
         self._mark()
 
     def step(self) -> bool:
         """End a step; return whether the window is over."""
         self._steps += 1
-        self._profiler.step()
+        with _quietly():
+            self._profiler.step()
         self._mark()
+        if self._failure is not None:
+            raise self._failure
         return self._steps >= self._options.warmup + self._options.active
 
     def stop(self, reason: str, before_ns: float | None, *, at_once: bool) -> threading.Thread | None:
@@ -74,8 +84,10 @@ class Session:
         """
         if not self._exported:
             self._mark()
-        self._profiler.stop()
+        self._stop_profiler()
         self.observer.close()
+        if self._failure is not None:
+            raise self._failure
         record = self._describe(reason, before_ns)
         if not self._exported:
             self._partial.partial_host.unlink(missing_ok=True)
@@ -90,9 +102,16 @@ class Session:
     def abandon(self) -> None:
         """Give up after an error: take both observers out, and keep what they wrote."""
         with contextlib.suppress(Exception):
-            self._profiler.stop()
+            self._stop_profiler()
         with contextlib.suppress(Exception):
             self.observer.close()
+
+    def _stop_profiler(self) -> None:
+        """Stop it once: a second time would end the process."""
+        if self._running:
+            self._running = False
+            with _quietly():
+                self._profiler.stop()
 
     def _mark(self) -> None:
         self._marks.append(time.perf_counter_ns())
@@ -116,8 +135,12 @@ class Session:
         return profiler
 
     def _export(self, profiler: Any) -> None:
-        profiler.export_chrome_trace(str(self._partial.partial_device))
-        self._exported = True
+        """Write the profile; called by the profiler, which must get to its own end whatever happens here."""
+        try:
+            profiler.export_chrome_trace(str(self._partial.partial_device))
+            self._exported = True
+        except Exception as err:
+            self._failure = err
 
     def _note_compiled(self) -> None:
         """Say that compiled code for CPUs hides its kernels, unless it was told not to."""
@@ -175,7 +198,6 @@ class Session:
         if names and record["rank"] == min(self._options.ranks, default=0):
             log(f"{_report(record)} -> {files.folder}")
 
-
     def _keep_resources(self, files: CaptureFiles) -> None:
         """Give what the observer collected beside its file, such as generated kernels, that file's name."""
         folder = self._partial.partial_host.with_suffix("")
@@ -185,6 +207,14 @@ class Session:
                 folder.rename(files.host.with_name(f"host.{files.rank}_resources"))
             else:
                 folder.rmdir()
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep PyTorch's warnings on how it is profiled to ourselves: a job may have made errors of them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _experimental(*, all_threads: bool) -> Any:

@@ -158,7 +158,21 @@ def _sizes(columns: CommColumns, source: CommSource) -> None:
     if record is not None and not any(splits):
         splits = (record.in_split, record.out_split)
     if columns.comm_type == CommType.ALL_TO_ALL:
-        columns.in_split_sizes, columns.out_split_sizes = (text if text and text != "[]" else None for text in splits)
+        each = dtype_bytes(columns.comm_dtype or "")
+        sent = (record.in_bytes if record is not None else 0) or max(elements_in, 0) * each
+        received = (record.out_bytes if record is not None else 0) or max(elements_out, 0) * each
+        columns.in_split_sizes = _in_elements(splits[0], sent // each if each else 0)
+        columns.out_split_sizes = _in_elements(splits[1], received // each if each else 0)
+
+
+def _in_elements(text: str | None, elements: int) -> str | None:
+    """Return split sizes in elements: callers give them in rows of the tensor."""
+    splits = _numbers(text or "")
+    total = sum(splits)
+    if not splits:
+        return None
+    factor = elements // total if total and elements % total == 0 else 1
+    return msgspec.json.encode([split * max(factor, 1) for split in splits]).decode()
 
 
 def _size_of(columns: CommColumns, got: int, given: int) -> int:
@@ -178,7 +192,7 @@ def _group(columns: CommColumns, source: CommSource, groups: Mapping[str, Proces
     size = int(kernel.get("group_size", -1))
     ranks: tuple[int, ...] = ()
     if name:
-        ranks = _rank_list(str(kernel.get("pg_ranks") or ""))
+        ranks = _numbers(str(kernel.get("pg_ranks") or ""))
         description = str(kernel.get("pg_desc") or "")
         columns.seen_group = ProcessGroup(str(name), ranks, max(size, len(ranks)), description)
     elif record is not None and record.group:
@@ -199,12 +213,12 @@ def _split_count(columns: CommColumns) -> int:
     return columns.in_split_sizes.count(",") + 1 if columns.in_split_sizes else 0
 
 
-def _rank_list(text: str) -> tuple[int, ...]:
+def _numbers(text: str) -> tuple[int, ...]:
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return ()
-    return tuple(int(rank) for rank in value if isinstance(rank, int)) if isinstance(value, list) else ()
+    return tuple(int(number) for number in value if isinstance(number, int)) if isinstance(value, list) else ()
 
 
 def _peers(columns: CommColumns, source: CommSource, rank: int | None, groups: Mapping[str, ProcessGroup]) -> None:

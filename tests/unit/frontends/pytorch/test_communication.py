@@ -100,12 +100,21 @@ def test_what_nothing_names_is_marked():
 
 def test_uneven_all_to_all_keeps_its_splits():
     found = told(kernel=kernel_of("all_to_allv", 10, 10, in_split="[3, 7]", out_split="[5, 5]"))
-    assert (found.in_split_sizes, found.out_split_sizes) == ("[3, 7]", "[5, 5]")
+    assert (found.in_split_sizes, found.out_split_sizes) == ("[3,7]", "[5,5]")
     assert found.group_size == 2
     found = told(record=CommRecord(name="all_to_allv", in_bytes=40, in_split="[1,2,3]", out_split="[2,2,2]"))
     assert (found.in_split_sizes, found.out_split_sizes, found.group_size) == ("[1,2,3]", "[2,2,2]", 3)
     assert told(kernel=kernel_of("all_to_all", 10, 10, in_split="[]", out_split="[]")).in_split_sizes is None
     assert told(kernel=kernel_of("allreduce", 10, 10, in_split="[3, 7]")).in_split_sizes is None
+
+
+def test_splits_of_rows_become_elements():
+    record = CommRecord(
+        name="alltoall_base_", in_bytes=10 * 64 * 4, out_bytes=8 * 64 * 4, dtype="float",
+        in_split="[3,7]", out_split="[8,0]",
+    )  # fmt: skip
+    found = told(record=record)
+    assert (found.in_split_sizes, found.out_split_sizes) == ("[192,448]", "[512,0]")
 
 
 def test_sends_and_receives_name_both_ranks():
