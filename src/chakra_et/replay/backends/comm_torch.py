@@ -27,6 +27,8 @@ __all__ = ["TorchCommunicator", "connect"]
 
 # gloo's own time-out comes after ours, which can say who is missing.
 _LATER_S = 60
+_DONE = "chakra/done"
+_POLL_S = 0.1
 
 
 @dataclass(slots=True)
@@ -48,7 +50,9 @@ def connect(
     rank: int,
     world_size: int,
     groups: Iterable[ProcessGroup],
+    active: Sequence[int] = (),
     report: Callable[[str], None] | None = None,
+    passed: Callable[[int], None] | None = None,
 ) -> TorchCommunicator:
     """Join the other ranks and make the process groups, in one order on all ranks.
 
@@ -57,7 +61,9 @@ def connect(
         rank: Global rank.
         world_size: Ranks of the replay.
         groups: The groups that any rank uses, in an order that all ranks share.
+        active: The ranks that communicate; empty: all.
         report: Called once, on another thread, if this rank waits too long; by default it ends the process.
+        passed: Called before each pass with the number of passes that were made.
 
     Raises:
         ReplayError: Not all ranks came in time.
@@ -76,14 +82,15 @@ def connect(
         for group in groups:
             # All ranks make all groups, those that they aren't in as well: torch counts them.
             made[group.name, group.ranks] = dist.new_group(list(group.ranks), timeout=later, backend=options.backend)
-        control = dist.new_group(timeout=later, backend="gloo") if dist.is_gloo_available() else dist.group.WORLD
-        # Everybody is there from here on; else a rank that comes late would be told by whoever waits first.
-        dist.barrier(control)
+        # Between passes, ranks meet on a group of their own: it keeps out of the way of the recorded ones.
+        control = dist.new_group(list(active) or None, timeout=later, backend="gloo")
+        if not active or rank in active:
+            dist.barrier(control)
     except (RuntimeError, ValueError) as err:
         raise ReplayError(
             f"rank {rank}: expected {world_size} ranks within {options.timeout_s:g} s, got: {_first_line(err)}"
         ) from err
-    return TorchCommunicator(options, rank, device, made, control, report)
+    return TorchCommunicator(options, rank, device, (made, control), report or _end_process, passed)
 
 
 class TorchCommunicator:
@@ -101,12 +108,14 @@ class TorchCommunicator:
         options: ConnectOptions,
         rank: int,
         device: torch.device,
-        groups: dict[tuple[str, tuple[int, ...]], Any],
-        control: Any,
-        report: Callable[[str], None] | None,
+        groups: tuple[dict[tuple[str, tuple[int, ...]], Any], Any],
+        report: Callable[[str], None],
+        passed: Callable[[int], None] | None,
     ) -> None:
         self._options, self._rank, self._device = options, rank, device
-        self._groups, self._control = groups, control
+        self._groups, self._control = groups
+        self._passes, self._passed = 0, passed
+        self._store = _store()
         self._buffers = Buffers(device, options.seed + rank)
         self._starts: dict[int, Start] = {}
         self._open: dict[int, list[_Joint]] = {}
@@ -114,7 +123,7 @@ class TorchCommunicator:
         self._events: list[tuple[int, Any, Any]] = []
         self._base: tuple[Any, int] | None = None
         self._batches: dict[int, int] = {}
-        self._watch = Watch(_store(), rank, options.timeout_s, report or _end_process)
+        self._watch = Watch(self._store, rank, options.timeout_s, report)
         self._watch.start()
         self.checked, self.unchecked = 0, 0
         self.wrong: list[str] = []
@@ -189,7 +198,10 @@ class TorchCommunicator:
         """Wait for all ranks."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        self._watch.place = "at the end of a pass"
+        if self._passed is not None:
+            self._passed(self._passes)
+        self._passes += 1
+        self._watch.place = f"before pass {self._passes}"
         try:
             dist.barrier(self._control)
         except RuntimeError as err:
@@ -212,11 +224,20 @@ class TorchCommunicator:
         done, self._done = self._done, []
         return done
 
+    def stand_by(self, active: Iterable[int]) -> None:
+        """Wait until other ranks are done: a rank without communications holds up the store that they share."""
+        self._watch.place = "without communications"
+        while not self._store.check([f"{_DONE}/{rank}" for rank in active]):
+            time.sleep(_POLL_S)
+        self._watch.stop()
+        dist.destroy_process_group()
+
     def close(self) -> None:
         """Leave the other ranks."""
         self._watch.stop()
         with suppress(RuntimeError):
             dist.barrier(self._control)
+            self._store.set(f"{_DONE}/{self._rank}", "1")
             dist.destroy_process_group()
 
     def _start(self, call: CommCall, given: Sequence[Any], taken: Sequence[Any]) -> Any:
