@@ -13,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
@@ -26,76 +26,18 @@ from chakra_et.capture.fake_files import write_capture
 from chakra_et.capture.fake_groups import World, environment_of, local_environment
 from chakra_et.capture.fake_log import Log, Op
 from chakra_et.capture.fake_mode import Recorder
+from chakra_et.capture.fake_options import FakeOptions, FakeRank, Ranks, Routing, run_roles
 from chakra_et.capture.fake_patches import patched_libraries
 from chakra_et.capture.fake_pipeline import pretend_stages
 from chakra_et.capture.fake_streams import Streams
-from chakra_et.capture.fake_values import ROUTINGS, Routing, Values
+from chakra_et.capture.fake_values import Values
 from chakra_et.capture.fake_window import Window, WindowOver
 from chakra_et.capture.groups import known_groups
 from chakra_et.errors import InputError
 
-__all__ = ["MOST_ROLES", "FakeOptions", "FakeRank", "record_fake", "run_rank", "same_roles"]
+__all__ = ["record_fake", "run_rank"]
 
-MOST_ROLES = 64
 _FEW_COLLECTIONS = (200_000, 50, 50)
-
-
-@dataclass(frozen=True, slots=True)
-class FakeOptions:
-    """How to capture without running.
-
-    Attributes:
-        out: Folder for ``host.<rank>.json.gz`` and ``manifest.<rank>.json``.
-        world_size: Ranks of the job.
-        device: Device that the trace is of, ``cuda`` or ``cpu``.
-        wait: Optimizer steps before the window: by the second one, optimizers have their state, and FSDP its buffers.
-        active: Optimizer steps that are recorded.
-        routing: How tokens choose experts: ``balanced``, or ``zipf`` (the first expert gets most).
-        ranks_per_server: Ranks that share a server, for ``LOCAL_RANK``.
-
-    Raises:
-        InputError: An option is out of its range.
-    """
-
-    out: str
-    world_size: int = 1
-    device: str = "cuda"
-    wait: int = 1
-    active: int = 1
-    routing: Routing = "balanced"
-    ranks_per_server: int = 8
-
-    def __post_init__(self) -> None:
-        for name, least in (("world_size", 1), ("wait", 0), ("active", 1), ("ranks_per_server", 1)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise InputError(f"{name}: expected a whole number, {least} or more, got {value!r}")
-        if self.device not in ("cuda", "cpu"):
-            raise InputError(f"device: expected cuda or cpu, got {self.device!r}")
-        if self.routing not in ROUTINGS:
-            raise InputError(f"routing: expected {' or '.join(ROUTINGS)}, got {self.routing!r}")
-
-
-@dataclass(frozen=True, slots=True)
-class FakeRank:
-    """What was captured of one rank.
-
-    Attributes:
-        rank: Global rank.
-        operators: Recorded operators, communications included.
-        communications: Recorded communications.
-        peers: Ranks that it sends to or receives from, and those that share a tensor exchange with it that isn't alike
-            on all ranks: they have other roles.
-        warnings: What was assumed, and how often.
-        files: Files that were written.
-    """
-
-    rank: int
-    operators: int
-    communications: int
-    peers: tuple[int, ...] = ()
-    warnings: dict[str, int] = field(default_factory=dict)
-    files: tuple[Path, ...] = ()
 
 
 def record_fake(
@@ -103,7 +45,7 @@ def record_fake(
     out: str | Path,
     *,
     world_size: int = 1,
-    ranks: Sequence[int] | Literal["roles"] = "roles",
+    ranks: Ranks = "roles",
     device: str = "cuda",
     wait: int = 1,
     active: int = 1,
@@ -147,42 +89,7 @@ def record_fake(
     """
     options = FakeOptions(str(out), world_size, device, wait, active, routing, ranks_per_server)
     with tempfile.TemporaryDirectory() as mailbox:
-        return same_roles(ranks, options, lambda rank: run_rank(function, rank, options, mailbox=Path(mailbox)))
-
-
-def same_roles(
-    ranks: Sequence[int] | Literal["roles"], options: FakeOptions, run: Callable[[int], FakeRank]
-) -> tuple[FakeRank, ...]:
-    """Run the ranks that were asked for, or one of each role.
-
-    Args:
-        ranks: Global ranks, or ``roles``.
-        options: How to capture.
-        run: Captures one rank.
-
-    Raises:
-        InputError: There is no such rank, or there are very many roles.
-    """
-    if not isinstance(ranks, str):
-        strange = [rank for rank in ranks if not 0 <= rank < options.world_size]
-        if strange or not ranks:
-            raise InputError(
-                f"ranks: expected some of 0 to {options.world_size - 1}, got {strange[0] if strange else 'none'}"
-            )
-        return tuple(run(rank) for rank in sorted(set(ranks)))
-    if ranks != "roles":
-        raise InputError(f"ranks: expected global ranks or roles, got {ranks!r}")
-    done: dict[int, FakeRank] = {}
-    waiting = [0]
-    while waiting:
-        rank = waiting.pop(0)
-        done[rank] = run(rank)
-        waiting = sorted({*waiting, *done[rank].peers} - done.keys())
-        if len(done) + len(waiting) > MOST_ROLES:
-            raise InputError(
-                f"ranks: expected at most {MOST_ROLES} roles, got more, as ranks exchange messages; name some ranks"
-            )
-    return tuple(done[rank] for rank in sorted(done))
+        return run_roles(ranks, options, lambda rank: run_rank(function, rank, options, mailbox=Path(mailbox)))
 
 
 def run_rank(
@@ -202,7 +109,7 @@ def run_rank(
     log = Log()
     world = World(rank, options.world_size, log)
     window = Window(log, wait=options.wait, active=options.active)
-    environment = environment_of(rank, options.world_size, options.ranks_per_server)
+    environment = environment_of(rank, options.world_size, options.local_size())
     collections = gc.get_threshold()
     gc.set_threshold(*_FEW_COLLECTIONS)
     try:
@@ -210,10 +117,10 @@ def run_rank(
             with contextlib.suppress(WindowOver):
                 function()
             groups = window.groups if window.groups is not None else known_groups()
-        if window.steps < options.wait + options.active:
+        if not window.is_over:
             log.warnings[window.shortfall()] += 1
-        files = write_capture(log, world, groups, options, window.steps)
-        return _summary(log, world, groups, options, files)
+        found = _summary(log, world, groups, options)
+        return replace(found, files=write_capture(log, found, groups, options, window))
     except (DataDependentOutputException, DynamicOutputShapeException) as err:
         raise InputError(
             f"rank {rank}: expected a program whose shapes don't depend on values, got {err.func}; "
@@ -229,8 +136,8 @@ def run_rank(
 def _pretending(log: Log, world: World, options: FakeOptions, mailbox: Path | None) -> Any:
     values = Values(options.routing, log.warnings)
     streams = Streams(log)
-    local_rank = world.rank % min(options.ranks_per_server, options.world_size)
-    local_size = min(options.ranks_per_server, options.world_size)
+    local_size = options.local_size()
+    local_rank = world.rank % local_size
     with contextlib.ExitStack() as stack:
         stack.enter_context(world.intercept())
         stack.enter_context(pretend_device(options.device, local_rank, local_size, streams))
@@ -242,9 +149,7 @@ def _pretending(log: Log, world: World, options: FakeOptions, mailbox: Path | No
         yield
 
 
-def _summary(
-    log: Log, world: World, groups: list[dict[str, Any]], options: FakeOptions, files: tuple[Path, ...]
-) -> FakeRank:
+def _summary(log: Log, world: World, groups: list[dict[str, Any]], options: FakeOptions) -> FakeRank:
     members = {group["pg_name"]: group["ranks"] for group in groups}
     communications = [record for record in log.records if isinstance(record, Op) and record.note is not None]
     peers: set[int] = set()
@@ -256,6 +161,5 @@ def _summary(
         elif name == "c10d::alltoall_base_" and options.routing != "balanced" and record.args[4]:
             peers.update(group)
     operators = sum(isinstance(record, Op) for record in log.records)
-    return FakeRank(
-        world.rank, operators, len(communications), tuple(sorted(peers - {world.rank})), dict(log.warnings), files
-    )
+    others = tuple(sorted(peers - {world.rank}))
+    return FakeRank(world.rank, operators, len(communications), others, dict(log.warnings))

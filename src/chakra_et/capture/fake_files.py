@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from chakra_et.atomic import replace_file
-from chakra_et.capture.fake_groups import World
 from chakra_et.capture.fake_log import Log
+from chakra_et.capture.fake_options import FakeOptions, FakeRank
+from chakra_et.capture.fake_window import Window
 from chakra_et.capture.fake_writer import execution_trace
 from chakra_et.capture.files import CaptureFiles, write_manifest
-
-if TYPE_CHECKING:
-    from chakra_et.capture.fake import FakeOptions
 
 __all__ = ["write_capture"]
 
 
 def write_capture(
-    log: Log, world: World, groups: list[dict[str, Any]], options: FakeOptions, steps: int
+    log: Log, found: FakeRank, groups: list[dict[str, Any]], options: FakeOptions, window: Window
 ) -> tuple[Path, ...]:
     """Write the execution trace and the manifest of one rank.
 
     Args:
         log: The records.
-        world: The job.
+        found: What was captured.
         groups: Process groups as PyTorch's records.
         options: How it was captured.
-        steps: Optimizer steps that the program took.
+        window: Which steps were recorded.
 
     Returns:
         The files.
@@ -38,29 +37,35 @@ def write_capture(
     Raises:
         OutputError: One can't be written.
     """
-    files = CaptureFiles(Path(options.out), world.rank)
+    files = CaptureFiles(Path(options.out), found.rank)
     header = {
         "family": "compiled",
-        "rank": world.rank,
-        "world_size": world.world_size,
+        "rank": found.rank,
+        "world_size": options.world_size,
         "device": options.device,
     }
-    number = world.rank % min(options.ranks_per_server, world.world_size)
-    device = "cpu" if options.device == "cpu" else f"{options.device}:{number}"
+    device = "cpu" if options.device == "cpu" else f"{options.device}:{found.rank % options.local_size()}"
     replace_file(files.host, execution_trace(log, groups=groups, header=header, device=device))
     record = {
         "chakra_capture": 1,
-        "rank": world.rank,
-        "world_size": world.world_size,
-        "fake": True,
-        "family": "compiled",
+        "fake": json.loads(options.to_text()),
+        "rank": found.rank,
+        "world_size": options.world_size,
         "process_groups": groups,
         "devices": [{"type": options.device, "name": "fake"}],
         "versions": {"python": platform.python_version(), "torch": str(torch.__version__)},
-        "window": {"first_step": options.wait, "steps": max(steps - options.wait, 0), "ended_by": "window"},
-        "routing": options.routing,
-        "warnings": [f"{text} ({count} times)" if count > 1 else text for text, count in log.warnings.items()],
+        "window": {
+            "first_step": min(options.wait, window.steps),
+            "steps": max(window.steps - options.wait, 0),
+            "ended_by": "window" if window.is_over else "exit",
+        },
+        "operators": found.operators,
+        "communications": found.communications,
+        "peers": list(found.peers),
+        "warnings": [f"{text} ({count} times)" if count > 1 else text for text, count in found.warnings.items()],
         "files": [files.host.name],
     }
+    # How it was captured is told without the user's folder.
+    record["fake"].pop("out")
     write_manifest(files.manifest, record)
     return files.host, files.manifest

@@ -29,15 +29,14 @@ _METHODS = (
 )  # fmt: skip
 
 
-def environment_of(rank: int, world_size: int, ranks_per_server: int) -> dict[str, str]:
+def environment_of(rank: int, world_size: int, local: int) -> dict[str, str]:
     """Return the variables that torchrun sets, for one rank.
 
     Args:
         rank: Global rank.
         world_size: Ranks of the job.
-        ranks_per_server: Ranks that share a server.
+        local: Ranks on a server.
     """
-    local = min(ranks_per_server, world_size)
     values = {
         "RANK": rank,
         "WORLD_SIZE": world_size,

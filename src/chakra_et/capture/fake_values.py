@@ -11,15 +11,15 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-__all__ = ["ROUTINGS", "Routing", "Values", "expert_counts"]
+from chakra_et.capture.fake_options import Routing
 
-Routing = Literal["balanced", "zipf"]
-ROUTINGS: tuple[Routing, ...] = ("balanced", "zipf")
+__all__ = ["Values", "expert_counts"]
+
 # Tensors of counts are small; larger ones hold data.
 _LARGEST = 1 << 16
 _MADE_UP = "values of tensors that were asked for (.item(), .tolist(), .numpy()): made up"

@@ -46,6 +46,11 @@ class Window:
         """End to count."""
         self._handle.remove()
 
+    @property
+    def is_over(self) -> bool:
+        """True if all steps of the window were taken."""
+        return self.steps >= self._wait + self._active
+
     def shortfall(self) -> str:
         """Say that the program ended before its window did."""
         wanted = self._wait + self._active

@@ -128,7 +128,8 @@ class _Clock:
             time.sleep(0.01)
         if _is_launcher() or multiprocessing.current_process().daemon:
             return
-        _on_main_thread(self._open)
+        # A window begins when it is open: that takes a while itself.
+        _on_main_thread(self._open).wait()
         time.sleep(self._options.seconds)
         _on_main_thread(self._close)
 
@@ -150,16 +151,23 @@ def _is_launcher() -> bool:
 _PENDING: list[Any] = []
 
 
-def _on_main_thread(function: Callable[[], None]) -> None:
-    """Have the main thread call a function between two instructions: a profiler belongs to the thread it watches."""
+def _on_main_thread(function: Callable[[], None]) -> threading.Event:
+    """Have the main thread call a function between two instructions: a profiler belongs to the thread it watches.
+
+    Returns:
+        What is set when that is done.
+    """
 
     def call(_: Any) -> int:
         try:
             function()
         except Exception as err:
             print(f"chakra capture: {err}", file=sys.stderr)
+        done.set()
         return 0
 
+    done = threading.Event()
     pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(call)
     _PENDING.append(pending)  # alive until it was called
     ctypes.pythonapi.Py_AddPendingCall(pending, None)
+    return done

@@ -11,6 +11,7 @@ from typing import Literal
 
 from chakra_et.conversion.discover import HEAD_BYTES, Discovery, Source, discover, kind_of, rank_of
 from chakra_et.conversion.manifest import add_manifest
+from chakra_et.conversion.op_counts import with_op_counts
 from chakra_et.conversion.quality import Failure, Quality, RankQuality, measure_rank
 from chakra_et.errors import ChakraError, InputError
 from chakra_et.frontends.pytorch.convert import convert_rank
@@ -282,6 +283,8 @@ def _convert_source(source: Source, detail: Detail) -> _Part:
         )
     elif host is not None:
         trace, found = convert_host(host, sources=facts)
+        # Captured before execution: times can come from nothing else.
+        trace = with_op_counts(trace) if trace.metadata.family == "compiled" else trace
     else:
         raise InputError("expected a host or a device file, got neither")
     trace = add_manifest(trace, source.manifest)
