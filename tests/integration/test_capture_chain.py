@@ -5,10 +5,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-import chakra_et as chakra  # noqa: E402
-from chakra_et.ir import CommType, NodeType  # noqa: E402
-
-from .processes import capture_job  # noqa: E402
+import chakra_et as chakra
+from chakra_et.ir import CommType, NodeType
+from tests.integration.processes import capture_job
 
 # Ranks; per rank and step: collectives, sends, receives.
 JOBS = {

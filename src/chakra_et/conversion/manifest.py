@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from chakra_et.io import read_bytes
-from chakra_et.ir.process_group import groups_from_records
+from chakra_et.ir.process_group import MOST_RANKS, groups_from_records
 from chakra_et.ir.trace import Trace
 
 __all__ = ["add_manifest"]
@@ -33,10 +33,11 @@ def add_manifest(trace: Trace, path: str | None) -> Trace:
     more = tuple(group for group in groups_from_records(record.get("process_groups")) if group.name not in known)
     told = {"file": str(path).replace("\\", "/").rpartition("/")[2], "kind": "manifest"}
     told |= {name: record[name] for name in _FACTS if record.get(name)}
-    size = record.get("world_size")
     metadata = replace(trace.metadata, sources=(*trace.metadata.sources, told))
-    if metadata.world_size is None and isinstance(size, int) and size > 0:
-        metadata = replace(metadata, world_size=size)
+    for name in ("rank", "world_size"):
+        value = record.get(name)
+        if getattr(metadata, name) is None and isinstance(value, int) and 0 <= value <= MOST_RANKS:
+            metadata = replace(metadata, **{name: value})
     return replace(trace, process_groups=(*trace.process_groups, *more), metadata=metadata)
 
 
