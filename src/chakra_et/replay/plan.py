@@ -41,12 +41,14 @@ def make_plan(
         ReplayError: There is no such iteration, or nothing in it.
 
     Example:
-        >>> from chakra_et.ir import CommType, TraceBuilder
+        >>> from chakra_et.ir import NodeType, TraceBuilder
         >>> builder = TraceBuilder(rank=0)
-        >>> builder.add_group("0", (0, 1))
-        >>> _ = builder.add_collective("nccl:all_reduce", CommType.ALL_REDUCE, 4096, pg_name="0")
-        >>> [type(step).__name__ for step in make_plan(builder.build()).steps]
-        ['Communicate', 'Wait']
+        >>> tensor = {"values": '[[1,2,0,6,4,"cpu"]]', "shapes": "[[2,3]]", "types": '["Tensor(float)"]'}
+        >>> call = {"op_schema": "aten::relu_(Tensor(a!) self) -> Tensor(a!)", "inputs": tensor, "outputs": tensor}
+        >>> _ = builder.add("aten::relu_", NodeType.COMP_NODE, is_cpu_op=True, **call)
+        >>> plan = make_plan(builder.build())
+        >>> [(step.name, step.arguments, step.results) for step in plan.steps]
+        [('aten::relu_', (Slot(index=0),), (None,))]
     """
     rank = rank if rank is not None else trace.rank or 0
     world_size = world_size or trace.metadata.world_size or 1

@@ -10,6 +10,8 @@ __all__ = ["Parameter", "Schema", "parse_schema"]
 
 _HEAD = re.compile(r"^\s*([A-Za-z_][\w]*::[\w]+)(?:\.([\w]+))?\s*\(")
 
+_TEXTS = re.compile(r"\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'")
+
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -77,13 +79,10 @@ def parse_schema(text: str) -> Schema | None:
 
 def _split(text: str) -> list[str] | None:
     """Cut arguments apart at the commas outside of brackets and texts, up to the closing bracket."""
-    parts, depth, begin, quote = [], 0, 0, ""
-    for at, char in enumerate(text):
-        if quote:
-            quote = "" if char == quote and text[at - 1] != "\\" else quote
-        elif char in "\"'":
-            quote = char
-        elif char in "([{":
+    parts, depth, begin = [], 0, 0
+    bare = _TEXTS.sub(lambda found: "_" * len(found.group()), text)
+    for at, char in enumerate(bare):
+        if char in "([{":
             depth += 1
         elif char in ")]}" and depth:
             depth -= 1
