@@ -22,6 +22,7 @@ from chakra_et.cli import (
     info,
     reconstruct,
     repair,
+    replay,
     report,
     simulate,
     slice,
@@ -47,6 +48,7 @@ COMMANDS: tuple[tuple[str, ModuleType], ...] = (
     ("diff", diff),
     ("simulate", simulate),
     ("sweep", sweep),
+    ("replay", replay),
     ("export", export),
     ("slice", slice),
 )

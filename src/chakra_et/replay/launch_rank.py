@@ -41,6 +41,7 @@ class Task:
         replay: How the plan is run.
         connect: How it joins the others.
         record: Folder to record the replay into; None: don't.
+        gather: Bring all reports to the first rank that communicates.
     """
 
     plan: Plan
@@ -51,6 +52,7 @@ class Task:
     replay: ReplayOptions
     connect: ConnectOptions
     record: Path | None = None
+    gather: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +76,16 @@ class RankReport:
 
 def run_task(
     task: Task, *, report: Callable[[str], None] | None = None, passed: Callable[[int, int], None] | None = None
-) -> RankReport:
+) -> list[RankReport]:
     """Run one rank in this process.
 
     Args:
         task: What it has to do.
         report: Called once, on another thread, if this rank waits too long for others.
         passed: Called before each pass, with how many were made and how many there will be.
+
+    Returns:
+        This rank's report; all ranks' where they are gathered, and none elsewhere.
 
     Raises:
         MissingExtraError: Torch is not installed.
@@ -90,19 +95,21 @@ def run_task(
     communicator = _connect(task, report, passed) if communicates else None
     record = None if task.record is None else lambda: _recording(task)
     if communicator is None:
-        return RankReport(run_rank(task.plan, None, task.replay, record=record))
+        return [RankReport(run_rank(task.plan, None, task.replay, record=record))]
     if not task.plan.steps:
         communicator.stand_by(task.active)
-        return RankReport(_nothing(task.plan))
+        return [] if task.gather else [RankReport(_nothing(task.plan))]
     result = run_rank(task.plan, communicator, task.replay, record=record)
-    communicator.close()
-    return RankReport(
+    own = RankReport(
         result,
         communicator.checked,
         communicator.unchecked,
         tuple(communicator.wrong),
         tuple(sorted(communicator.notes)),
     )
+    reports: list[RankReport] = communicator.gather(own, task.active) if task.gather else [own]
+    communicator.close()
+    return reports
 
 
 def _connect(
@@ -128,7 +135,7 @@ def _connect(
 
 def _nothing(plan: Plan) -> RankResult:
     none = np.zeros((0, 0), np.int64)
-    return RankResult(plan.rank, plan, none, none, none.reshape(0, 0, 2))
+    return RankResult(plan.rank, plan, "none", none, none, none.reshape(0, 0, 2))
 
 
 def _recording(task: Task) -> Recording:
@@ -156,7 +163,7 @@ def serve(folder: Path, place: int) -> None:
     if connect_options.init_method is None:
         task = replace(task, connect=replace(connect_options, init_method=f"file://{folder / 'store'}", device=place))
     try:
-        done = run_task(task, report=fail, passed=passed)
+        (done,) = run_task(task, report=fail, passed=passed)
     except ChakraError as err:
         kind = "MissingExtraError: " if isinstance(err, MissingExtraError) else ""
         fail(f"{kind}{err}")

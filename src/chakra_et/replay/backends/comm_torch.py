@@ -224,6 +224,12 @@ class TorchCommunicator:
         done, self._done = self._done, []
         return done
 
+    def gather(self, value: Any, active: Sequence[int]) -> list[Any]:
+        """Return what all active ranks give, on the first of them; nothing on the others."""
+        found = [None] * len(active) if self._rank == active[0] else None
+        dist.gather_object(value, found, dst=active[0], group=self._control)
+        return found or []
+
     def stand_by(self, active: Iterable[int]) -> None:
         """Wait until other ranks are done: a rank without communications holds up the store that they share."""
         self._watch.place = "without communications"
