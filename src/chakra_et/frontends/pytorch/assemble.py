@@ -79,8 +79,6 @@ def assemble(
         _annotation_columns(timeline, graph, event_id, numbers),
         memory_nodes(memory, timeline, event_id),
     ]
-    marked = np.zeros(count, np.bool_)
-    marked[after[inferred]] = True
     columns = _merged([part.to_dict() for part in parts], sizes, order)
     del parts
     nodes = pl.DataFrame(
@@ -88,7 +86,7 @@ def assemble(
             pl.int_range(count, dtype=pl.UInt64, eager=True).alias("id"),
             pl.Series("start_ns", start[order]),
             pl.Series("duration_ns", (end - start)[order]),
-            *([pl.Series("inferred", marked[order]).replace(False, None)] if marked.any() else []),
+            *_marked(after[inferred], order),
             *columns,
             *dependency_columns(place[before], place[after], kind, count=count),
         ]
@@ -96,6 +94,13 @@ def assemble(
     nodes = _fw_parents(nodes, host_nodes, joined, event_id)
     present = [column.name for column in COLUMNS if column.name in nodes.columns]
     return nodes.select(present), int(inferred.sum())
+
+
+def _marked(nodes: Int, order: Int) -> list[pl.Series]:
+    """Return the column that marks nodes with inferred edges, in order; none, if there are none."""
+    marked = np.zeros(len(order), np.bool_)
+    marked[nodes] = True
+    return [pl.Series("inferred", marked[order]).replace(False, None)] if marked.any() else []
 
 
 def _merged(parts: list[dict[str, pl.Series]], sizes: tuple[int, ...], order: Int) -> list[pl.Series]:

@@ -113,16 +113,12 @@ def convert_rank(
     by_launch = sorted(described, key=lambda row: int(activities.start[row]))
     assumed = name_groups([described[row] for row in by_launch], groups, profile.world_size)
     joined = join.node if join is not None else np.full(len(timeline.thread), -1, np.int64)
-    flows = flow_pairs(profile.flows, timeline)
-    pairs = [flows if len(flows[0]) else sequence_pairs(timeline)]
-    if host is not None:
-        pairs.append(tensor_pairs(host, joined, timeline))
-    data_pairs = (np.concatenate([p[0] for p in pairs]), np.concatenate([p[1] for p in pairs]))
     receives = np.zeros(len(activities), np.bool_)
     receives[[row for row, columns in described.items() if columns.type == NodeType.COMM_RECV_NODE]] = True
     numbers = comm_numbers(host, joined)
     graph = build_rank_graph(
-        profile, timeline, activities, is_async=is_async, receives=receives, data_pairs=data_pairs,
+        profile, timeline, activities, is_async=is_async, receives=receives,
+        data_pairs=_data_pairs(profile, host, joined, timeline),
         told_waits=_told_waits(timeline, numbers, described),
     )  # fmt: skip
     host_nodes = host.nodes if host is not None else None
@@ -134,6 +130,17 @@ def convert_rank(
     trace = Trace(nodes, tuple(groups.values()), metadata)
     facts = _facts(profile, host, timeline, activities, join, graph, described, inferred)
     return trace, replace(facts, warnings=(*facts.warnings, assumed)) if assumed else facts
+
+
+def _data_pairs(
+    profile: KinetoProfile, host: HostTrace | None, joined: npt.NDArray[np.int64], timeline: HostTimeline
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return host events whose data others use, and those others: int64 [E] each."""
+    flows = flow_pairs(profile.flows, timeline)
+    pairs = [flows if len(flows[0]) else sequence_pairs(timeline)]
+    if host is not None:
+        pairs.append(tensor_pairs(host, joined, timeline))
+    return np.concatenate([pair[0] for pair in pairs]), np.concatenate([pair[1] for pair in pairs])
 
 
 def _told_waits(
