@@ -191,8 +191,9 @@ def _steps(events: Sequence[_Event], window: tuple[int, int] | None) -> tuple[li
     for event in events:
         if event.begin_ns > clock:
             steps.append(_delay(event.call, f"before {event.call.kind}", event.begin_ns - clock))
+        # Of waits that end together, only the first took time.
+        took = max(event.end_ns - max(event.begin_ns, clock), 0)
         clock = max(clock, event.end_ns)
-        took = event.end_ns - event.begin_ns
         step = Wait(event.call.number, duration_ns=took) if event.waits else Communicate(event.call, (), (), 0, took)
         steps.append(step)
     end = max(window[1], clock) if window else clock

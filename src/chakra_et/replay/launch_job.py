@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from chakra_et.errors import ReplayError
 from chakra_et.ir import ProcessGroup, Trace, TraceSet
 from chakra_et.ir.cut import iterations
 from chakra_et.replay.check import check_plans, refuse_problems
@@ -18,6 +19,7 @@ from chakra_et.replay.groups import used_groups
 from chakra_et.replay.plan import make_plan
 from chakra_et.replay.rescale import Rescaled, rescale
 from chakra_et.replay.steps import Communicate, Plan
+from chakra_et.units import format_list
 
 __all__ = ["Job", "JobOptions", "plan_job"]
 
@@ -106,6 +108,8 @@ def plan_job(
         if options.check:
             refuse_problems(check_plans(plans), place)
     calls = [call for plan in plans for call in calls_of(plan)]
+    if options.only == "comm" and not calls:
+        raise ReplayError(f"{place}: expected communications that the filters let through, got none; {_known(found)}")
     return Job(
         plans=tuple(plans),
         groups=used_groups(calls),
@@ -114,6 +118,12 @@ def plan_job(
         assumed_reduce_ops=sum(call.reduce_op_assumed for call in calls),
         assumed_waits=sum(call.wait_assumed for call in calls),
     )
+
+
+def _known(found: Mapping[int, Communications]) -> str:
+    calls = [call for one in found.values() for call in one.calls]
+    groups, kinds = sorted({call.group for call in calls}), sorted({call.kind.strip("_") for call in calls})
+    return f"groups: {format_list(groups)}; types: {format_list(kinds, 20)}"
 
 
 def _all_groups(traces: TraceSet) -> list[ProcessGroup]:
