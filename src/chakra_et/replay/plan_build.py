@@ -26,6 +26,8 @@ __all__ = ["Builder"]
 
 _COLUMNS = ("id", "name", "op_schema", "inputs", "outputs", "input_strides", "output_strides")
 # What is awaited through them is awaited where the communication's own wait is.
+_KERNEL = "it has no schema: a kernel of a compiler, or of a library that is no operator"
+_UNRECORDED = "its arguments were not recorded: the execution trace lacks it"
 _WAITS = ("_c10d_functional::wait_tensor", "c10d_functional::wait_tensor")
 
 
@@ -100,7 +102,7 @@ class Builder:
         """Add a call; return why it can't be, if so."""
         text = self.columns["op_schema"][row]
         if text is None:
-            return "it has no schema: a kernel of a compiler or of a library that is no operator"
+            return _UNRECORDED if "::" in name else _KERNEL
         schema = parse_schema(text)
         arguments = self._values(row, "inputs")
         results = self._values(row, "outputs")

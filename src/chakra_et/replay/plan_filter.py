@@ -18,7 +18,7 @@ def filtered(plan: Plan, options: ReplayOptions) -> Plan:
         options: What is wanted: `only`, `delays`, `host_time`.
 
     Example:
-        >>> from chakra_et.replay.steps import Delay
+        >>> from chakra_et.replay.steps import Delay, Iteration
         >>> steps = (Delay(0, "a", "", 1, 10), Wait(0, 2, 3))
         >>> plan = Plan(0, 1, steps, (Iteration(None, 0, 2),), (), ())
         >>> filtered(plan, ReplayOptions(only="comm")).steps

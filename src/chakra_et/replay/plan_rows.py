@@ -14,6 +14,7 @@ import polars as pl
 
 from chakra_et.ir import NodeType, Trace
 from chakra_et.ir.call_stack import parent_rows
+from chakra_et.ir.communications import is_communication
 from chakra_et.ir.cut import iterations
 from chakra_et.ir.graph import positions
 
@@ -30,7 +31,8 @@ class HostRows:
 
     Attributes:
         parent: int64 [N]: position of the caller, -1 for none.
-        is_call: bool [N]: the row begins a call on the host (it is no later segment, no gap, no annotation).
+        is_call: bool [N]: the row begins a call on the host: it is no later segment, gap or annotation, and not part of
+            what a communication does on its own thread.
         start: int64 [N], ns.
         end: int64 [N], ns: when the call returned, with all that it called on its thread.
         device_ns: int64 [N]: time of the kernels that the call, or what it called, launched.
@@ -80,7 +82,8 @@ def host_rows(trace: Trace) -> HostRows:
     activity = ~nodes["is_cpu_op"].fill_null(True).to_numpy() & ~gap & ~note
     end, device, own = _ends(parent, start, duration, tid, host, activity)
     has_times = bool(nodes["start_ns"].is_not_null().any() and duration.any())
-    return HostRows(parent, host & ~note & ~later, start, end, device, own, tid, has_times)
+    workers = _workers(nodes, parent, tid, host)
+    return HostRows(parent, host & ~note & ~later & ~np.isin(tid, workers), start, end, device, own, tid, has_times)
 
 
 def windows_of(trace: Trace, rows: HostRows) -> tuple[Window, ...]:
@@ -115,6 +118,13 @@ def _parents(trace: Trace) -> Int:
     first = trace.nodes["ctrl_deps"].list.first().cast(pl.Int64).fill_null(-1).to_numpy()
     found = positions(trace.nodes["id"].to_numpy(), np.maximum(first, 0).astype(np.uint64))
     return np.where(first >= 0, found, -1)
+
+
+def _workers(nodes: pl.DataFrame, parent: Int, tid: Int, host: Bool) -> Int:
+    """Return the threads that communications of the host run on: what else runs there is part of them."""
+    communicates = host & nodes.select(is_communication()).to_series().to_numpy()
+    rows = np.flatnonzero(communicates & (parent >= 0))
+    return np.unique(tid[rows][tid[rows] != tid[parent[rows]]])
 
 
 def _ends(parent: Int, start: Int, duration: Int, tid: Int, host: Bool, activity: Bool) -> tuple[Int, Int, Int]:

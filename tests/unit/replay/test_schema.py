@@ -45,8 +45,10 @@ def test_every_schema_reads_as_torch_reads_it():
             (argument.name, argument.kwarg_only, bool(argument.alias_info and argument.alias_info.is_write))
             for argument in schema.arguments
         ]
-        if own is None or (own.name, own.overload) != (schema.name, schema.overload_name):
-            wrong.append(text)
-        elif [(one.name, one.keyword_only, one.written) for one in own.parameters] != expected:
+        if (
+            own is None
+            or (own.name, own.overload) != (schema.name, schema.overload_name)
+            or [(one.name, one.keyword_only, one.written) for one in own.parameters] != expected
+        ):
             wrong.append(text)
     assert wrong == []
