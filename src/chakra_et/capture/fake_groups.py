@@ -141,7 +141,9 @@ class World:
             methods = {name: self._keeping_op(getattr(dist.ProcessGroup, name)) for name in _METHODS
                        if hasattr(dist.ProcessGroup, name)}  # fmt: skip
             stack.enter_context(replaced(dist.ProcessGroup, methods))
-            stack.enter_context(replaced(dist.Work, {"wait": self._noting_wait(dist.Work.wait)}))
+            for kind in (dist.Work, torch._C._distributed_c10d.FakeWork):
+                if "wait" in vars(kind):
+                    stack.enter_context(replaced(kind, {"wait": self._noting_wait(kind.wait)}))
             names = {
                 "init_process_group": self.init,
                 "new_group": self.new_group,

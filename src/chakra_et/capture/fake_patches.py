@@ -14,9 +14,9 @@ import torch.distributed as dist
 import torch.multiprocessing
 import torch.utils.data
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import _disable_current_modes
 
+from chakra_et.capture.fake_ddp import pretend_ddp
 from chakra_et.capture.fake_groups import World, replaced
 from chakra_et.capture.fake_imports import when_imported
 from chakra_et.capture.fake_log import Log
@@ -50,7 +50,7 @@ def patched_libraries(world: World, log: Log, values: Values, *, foreach: bool) 
         if foreach:
             kinds = {"_get_foreach_kernels_supported_devices": lambda: ["cpu", "cuda"]}
             stack.enter_context(replaced(import_module("torch.optim.optimizer"), kinds))
-        stack.enter_context(_ddp(log))
+        stack.enter_context(pretend_ddp(log.warnings))
 
         def patch(module: Any) -> None:
             stack.enter_context(replaced(module, {"_chunk_with_empty": _Chunks}))
@@ -62,6 +62,13 @@ def patched_libraries(world: World, log: Log, values: Values, *, foreach: bool) 
 def _changes(
     world: World, warnings: Counter[str], values: Values
 ) -> Iterator[tuple[Any, dict[str, Any]]]:
+    def listed(tensor: torch.Tensor) -> Any:
+        return values.real(tensor).tolist()
+
+    @_outside
+    def array(tensor: torch.Tensor, **_: Any) -> Any:
+        return values.real(tensor).numpy()
+
     yield torch.distributed.device_mesh.DeviceMesh, _mesh_methods()
     make_mesh = torch.distributed.device_mesh.init_device_mesh
     for module in (torch.distributed.device_mesh, dist):
@@ -75,7 +82,7 @@ def _changes(
     yield torch.multiprocessing, {"spawn": _spawn(world)}
     yield torch, {"compile": _uncompiled(warnings), "save": _unsaved(warnings)}
     yield torch.nn.Module, {"_apply": _apply}
-    yield FakeTensor, {"tolist": values.listed, "numpy": _outside(values.array), "__format__": _format}
+    yield FakeTensor, {"tolist": listed, "numpy": array, "__format__": _format}
 
 
 def _mesh_methods() -> dict[str, Any]:
@@ -218,48 +225,3 @@ def _unsaved(warnings: Counter[str]) -> Callable[..., None]:
         warnings["torch.save: left out, there are no values to save"] += 1
 
     return save
-
-
-@contextlib.contextmanager
-def _ddp(log: Log) -> Iterator[None]:
-    """Let DistributedDataParallel reduce its buckets from Python: its reducer needs results that don't exist."""
-    kind = DistributedDataParallel
-    init = kind.__init__
-
-    def wrapped(self: Any, module: Any, *args: Any, **kwargs: Any) -> None:
-        for name in ("device_ids", "output_device"):
-            kwargs.pop(name, None)
-        kwargs = {**kwargs, **dict(zip(("dim", "broadcast_buffers", "init_sync"), args[2:5], strict=False))}
-        init(self, module, **{**kwargs, "init_sync": False})
-        register(self, None, _Buckets(log, self.process_group).reduce)
-
-    def refuse(self: Any, *_: Any, **__: Any) -> None:
-        log.warnings["DistributedDataParallel.register_comm_hook: left out, buckets are all-reduced"] += 1
-
-    register = kind.register_comm_hook
-    with replaced(kind, {"__init__": wrapped, "register_comm_hook": refuse}):
-        yield
-
-
-class _Buckets:
-    """All-reduces of one model's gradients, awaited at the end of its backward pass."""
-
-    def __init__(self, log: Log, group: Any) -> None:
-        self._log, self._group = log, group
-        self._works: list[Any] = []
-
-    def reduce(self, state: Any, bucket: Any) -> Any:
-        """Reduce one bucket (a communication hook of DistributedDataParallel)."""
-        buffer = bucket.buffer()
-        buffer.div_(self._group.size())
-        if not self._works:
-            torch.autograd.Variable._execution_engine.queue_callback(self._wait)
-        self._works.append(dist.all_reduce(buffer, group=self._group, async_op=True))
-        future: torch.futures.Future[Any] = torch.futures.Future()
-        future.set_result(buffer)
-        return future
-
-    def _wait(self) -> None:
-        for work in self._works:
-            work.wait()
-        self._works.clear()

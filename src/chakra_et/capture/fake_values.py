@@ -126,14 +126,6 @@ class Values:
             elif kind == "all_reduce":
                 self.set(result, given * size)
 
-    def listed(self, tensor: torch.Tensor) -> Any:
-        """Return the values of a fake tensor as a nested list (its ``tolist``)."""
-        return self.real(tensor).tolist()
-
-    def array(self, tensor: torch.Tensor, **_: Any) -> Any:
-        """Return the values of a fake tensor as an array (its ``numpy``)."""
-        return self.real(tensor).numpy()
-
     def real(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the values of a fake tensor: those that are known, else made up."""
         known = self.of(tensor)
