@@ -68,6 +68,20 @@ def test_what_the_observer_noted_is_there(job):
         assert "## chakra:comm ##" not in nodes["name"]
 
 
+def test_who_waits_is_read_not_guessed(job):
+    name, result = job
+    for trace in result.traces:
+        nodes = trace.nodes
+        threads = nodes.filter(pl.col("name").str.starts_with("c10d::"))["tid"].unique()
+        edges = nodes.select("id", "tid", "sync_deps").explode("sync_deps")
+        awaited = edges.filter(pl.col("tid").is_in(threads.implode()))["sync_deps"].drop_nulls()
+        ranges = nodes.filter(pl.col("type") >= NodeType.COMM_SEND_NODE)
+        assert ranges["id"].is_in(awaited.implode()).mean() >= (0 if name == "ddp" else 1)
+    if name != "ddp":
+        warnings = [warning for quality in result.quality.ranks for warning in quality.warnings]
+        assert not any("nothing was seen to wait for" in warning for warning in warnings)
+
+
 def test_what_is_reduced(job):
     name, result = job
     expected = {"ddp": {"sum"}, "fsdp": {"avg"}, "tp": {"sum"}, "pipeline": set(), "moe": {"sum"}}[name]

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from chakra_et.errors import InputError
 from chakra_et.io import read_bytes
 from chakra_et.ir.process_group import MOST_RANKS, groups_from_records
 from chakra_et.ir.trace import Trace
@@ -44,6 +45,6 @@ def add_manifest(trace: Trace, path: str | None) -> Trace:
 def _read(path: str) -> dict[str, Any]:
     try:
         record = msgspec.json.decode(read_bytes(path))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, InputError):
         return {}
     return record if isinstance(record, dict) else {}

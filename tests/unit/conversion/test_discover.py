@@ -102,6 +102,31 @@ def test_folders_by_kind(folder):
     assert pairs(discover([root / "host", root / "device"]), root) == pairs(discover([root]), root)
 
 
+@pytest.mark.parametrize(
+    ("host", "device"),
+    [("chakra/rank-{}.json.gz", "torch_profile/rank-{}.json.gz"), ("host/rank-{}.json", "device/rank-{}.json"),
+     ("host_{}.json", "device_{}.json")],
+    ids=["Megatron-LM and Megatron-Bridge", "NeMo", "older NeMo"],
+)  # fmt: skip
+def test_layouts_that_frameworks_write(folder, host, device):
+    ranks = (0, 1, 10)
+    root = folder({host.format(r): "host" for r in ranks} | {device.format(r): r for r in ranks} | {"notes.txt": b"x"})
+    found = discover([root])
+    assert pairs(found, root) == [(host.format(rank), device.format(rank), rank) for rank in ranks]
+    assert found.left_out == []
+
+
+def test_manifests_go_with_their_ranks(folder):
+    files = {f"host.{r}.json.gz": "host" for r in (0, 1)} | {"device.1.json.gz": 1}
+    root = folder({**files, "manifest.0.json": {"chakra_capture": 1}, "manifest.1.json": {"chakra_capture": 1}})
+    found = discover([root])
+    assert [Path(source.manifest).name for source in found.sources] == ["manifest.0.json", "manifest.1.json"]
+    assert found.left_out == []
+    assert discover([root / "host.0.json.gz"]).sources[0].manifest is None
+    with pytest.raises(InputError, match="got the manifest of a capture; name its folder"):
+        discover([root / "manifest.0.json"])
+
+
 def test_folders_by_rank(folder):
     root = folder(
         {f"rank_{rank}/{name}.json": kind for rank in (0, 1) for name, kind in (("et", "host"), ("kineto", None))}

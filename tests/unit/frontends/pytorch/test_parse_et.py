@@ -95,6 +95,31 @@ def test_completion_order_is_sorted_by_start():
     assert found.repairs == ()
 
 
+def test_what_began_after_its_parent_ended_is_not_inside_it():
+    """Nodes stand in the order of their ends. Gloo's range stays open on the caller's thread until a worker is done."""
+    found = host_trace(
+        [
+            node(12, "c10d::allreduce_", parent=10),
+            node(14, "aten::relu", parent=13),
+            node(13, "gloo:all_reduce", parent=12),
+            node(15, "aten::mul", parent=13),
+            node(16, "aten::add", parent=12),
+            node(10, "main", parent=2),
+            node(2, "[pytorch|profiler|execution_trace|thread]", parent=1),
+        ]
+    )
+    # What ended before the range did may be inside it: the file can't tell better.
+    parents = dict(found.nodes.select("name", "parent").iter_rows())
+    assert parents["aten::mul"] == parents["aten::add"] == parents["c10d::allreduce_"] == 10
+    assert parents["main"] == 2
+
+
+def test_files_in_the_order_of_starts_keep_their_parents():
+    rows = [node(2, "[pytorch|profiler|execution_trace|thread]", parent=1), node(3, "a", parent=2)]
+    found = host_trace([*rows, node(4, "b", parent=3), node(5, "c", parent=4)])
+    assert found.nodes["parent"].to_list() == [1, 2, 3, 4]
+
+
 def test_of_repeated_ids_the_first_is_kept():
     found = host_trace([node(2, "a"), node(2, "b"), node(3, "c"), node(2, "d")])
     assert found.nodes["name"].to_list() == ["a", "c"]
