@@ -1,7 +1,8 @@
 """The tensors that are there before the first step: storages of the recorded sizes, filled with tame values.
 
 Floating-point values lie between -0.1 and 0.1: sums over some thousand of them neither overflow nor vanish. What goes
-into a square root, a logarithm or a variance is positive. Integers lie in the range that the plan found, else in 0..1.
+into a square root, a logarithm or a variance is positive (a root of what is negative takes ten times as long), and so
+are single numbers. Integers lie in the range that the plan found, else in 0..1.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from chakra_et.replay.steps import OpCall, Plan, TensorSlot
 __all__ = ["Values", "devices_of"]
 
 _SPREAD = 0.1
+# Numbers that reach operators as tensors: factors of optimizers and norms, of which a trace doesn't hold the value.
+_NUMBERS = (0.5, 1.0)
 _ALIGN = 16
 _BLOCK = 1 << 20
 _POSITIVE_ARGUMENTS = frozenset({
@@ -99,7 +102,7 @@ class Values:
             memory[:block].random_(0, 2, generator=generator)
         elif flat.dtype.is_floating_point:
             low = _SPREAD / 10 if place in self._positive else -_SPREAD
-            _uniform(flat[:block], low, generator)
+            _uniform(flat[:block], *(_NUMBERS if not tensor.shape else (low, _SPREAD)), generator)
         else:
             low, high = (0, 1) if tensor.low is None or tensor.high is None else (tensor.low, tensor.high)
             flat[:block].random_(low, high + 1, generator=generator)
@@ -110,13 +113,13 @@ class Values:
             block += more
 
 
-def _uniform(flat: torch.Tensor, low: float, generator: torch.Generator) -> None:
+def _uniform(flat: torch.Tensor, low: float, high: float, generator: torch.Generator) -> None:
     if flat.element_size() > 1:
-        flat.uniform_(low, _SPREAD, generator=generator)
+        flat.uniform_(low, high, generator=generator)
         return
     # 8-bit floats can't be drawn.
-    wide = torch.empty(flat.shape, dtype=torch.float32, device=flat.device).uniform_(low, _SPREAD, generator=generator)
-    flat.copy_(wide)
+    wide = torch.empty(flat.shape, dtype=torch.float32, device=flat.device)
+    flat.copy_(wide.uniform_(low, high, generator=generator))
 
 
 def _view(memory: torch.Tensor, tensor: TensorSlot) -> torch.Tensor:
