@@ -5,7 +5,8 @@
 
 A page's blocks run in order, in one temporary folder, where ``profiles/`` is the bundled sample. In a ``console``
 block, lines that begin with ``$ chakra`` are commands, and the lines below are their output; a block of commands alone
-stays so. A ``text`` block right after a ``python`` block is that one's output.
+stays so. A ``text`` block right after a ``python`` block is that one's output. A page with ``<!-- needs: NAME -->`` is
+run where that library is installed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +32,18 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```\n(?:(\n```text\n)(.*?)^```\n)?", re.MULTILINE | re.DOTALL)
 # Conversion is deterministic, and so is every figure. What varies from one machine to the next is where the sample
 # lies, and the width of the rule below a table's header, which follows the widest cell: that may hold a path.
+NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 VOLATILE = re.compile(r"/\S*(?:examples/data|chakra_et/_sample)\b|─+")
 
 
 class ExampleError(Exception):
     """An example failed."""
+
+
+def missing(page: Path) -> str | None:
+    """Return the library that a page needs and that isn't here, if there is one."""
+    needs = NEEDS.findall(page.read_text(encoding="utf-8"))
+    return next((name for name in needs if find_spec(name) is None), None)
 
 
 def run_page(page: Path, folder: Path) -> str:
@@ -103,6 +112,9 @@ def main() -> int:
     os.environ["COLUMNS"] = "100"
     stale = []
     for page in PAGES:
+        if (library := missing(page)) is not None:
+            print(f"left {page.name} alone: it needs {library}", file=sys.stderr)
+            continue
         before = page.read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory() as folder:
             after = run_page(page, Path(folder))

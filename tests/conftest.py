@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+# What some modules are for, and isn't needed otherwise.
+FRAMEWORKS = ("torch", "lightning", "pytorch_lightning", "accelerate", "deepspeed", "torchtitan")
 
 
 @pytest.fixture(scope="session")

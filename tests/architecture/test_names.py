@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 import chakra_et
+from tests.conftest import FRAMEWORKS
 
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(chakra_et.__path__, "chakra_et.")
     if "_proto" not in module.name and not module.name.endswith("__main__")
 )
-FRAMEWORKS = ("torch", "lightning", "pytorch_lightning", "accelerate", "deepspeed", "torchtitan")
 LIBRARY = [name for name in MODULES if ".cli." not in name]
 
 

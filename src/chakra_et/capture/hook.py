@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
@@ -100,15 +101,16 @@ class _Steps:
         # The first step is over when we hear of it.
         self._options = replace(options, wait=max(options.wait, 1))
         self._recorder: Recorder | None = None
-        self._first = 0
+        self._first: weakref.ref[Any] | None = None
 
     def count(self, optimizer: Any) -> None:
         if self._recorder is None:
             from chakra_et.capture.torch import Recorder
 
             self._recorder = Recorder(self._options)
-            self._first = id(optimizer)
-        if id(optimizer) == self._first:
+        if self._first is None or self._first() is None:
+            self._first = weakref.ref(optimizer)
+        if self._first() is optimizer:
             self._recorder.step()
 
 

@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help(sys.stderr)
         parser.exit(USAGE)
     args = parser.parse_args(words)
-    own = args.verb not in FOR_OTHERS
+    own = args.verb not in FOR_OTHERS or getattr(args, "fake", False)
     if own:
         os.environ.setdefault(*ALLOCATOR)
     if args.verb in SINGLE_THREADED:

@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from chakra_et.cli._capture_fake import add_fake_arguments, run_fake
 from chakra_et.cli._output import print_json, print_line, print_table
 from chakra_et.cli._types import output_path, seconds, whole_number
 from chakra_et.errors import InputError, OutputError
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     from chakra_et.capture.options import CaptureOptions
 
 _NAMES = ("host.*.json*", "device.*.json*", "manifest.*.json")
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+# Enough for allocators and autotuners to settle.
+_WAIT = 10
 _PATIENCE_S = 30.0
 
 
@@ -36,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("-o", "--out", type=output_path, default="chakra-capture", help="folder (default: %(default)s)")
     parser.add_argument(
-        "--wait", type=whole_number(0), default=10, metavar="N", help="steps before the window (default: %(default)s)"
+        "--wait", type=whole_number(0), metavar="N", help="steps before the window (default: 10; with --fake: 1)"
     )
     parser.add_argument(
         "--warmup", type=whole_number(0), default=2, metavar="N", help="steps to warm up in (default: %(default)s)"
@@ -65,6 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print the manifests as JSON; the job's own output goes to stderr"
     )
+    add_fake_arguments(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="the job, with its arguments")
 
 
@@ -75,9 +78,11 @@ def run(args: argparse.Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
         args.usage_error("expected a command to capture: chakra capture -o out/ -- torchrun ... train.py")
+    if args.fake:
+        return run_fake(args, command)
     options = CaptureOptions(
-        out=os.path.abspath(args.out), wait=args.wait, warmup=args.warmup, active=args.active, ranks=args.ranks,
-        stacks=args.stacks, memory=args.memory, index_ranges=args.index_ranges, anonymous=args.anonymous,
+        out=os.path.abspath(args.out), wait=_WAIT if args.wait is None else args.wait, warmup=args.warmup,
+        active=args.active, ranks=args.ranks, stacks=args.stacks, memory=args.memory, index_ranges=args.index_ranges, anonymous=args.anonymous,
         after_seconds=args.after, seconds=args.seconds,
     )  # fmt: skip
     _make_room(args.out, force=args.force)

@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 import polars as pl
 
-__all__ = ["COMM_NOTE", "WAIT", "WAIT_NOTE", "CommNote", "is_note", "take_notes"]
+__all__ = ["COMM_NOTE", "NOTES", "WAIT", "WAIT_NOTE", "CommNote", "is_note", "take_notes"]
 
-COMM_NOTE = "## chakra:comm ##"
-WAIT_NOTE = "## chakra:wait ##"
+# How the names of all notes begin.
+NOTES = "## chakra:"
+COMM_NOTE = f"{NOTES}comm ##"
+WAIT_NOTE = f"{NOTES}wait ##"
 # What a wait is called in a trace.
 WAIT = "c10d::wait"
 

@@ -123,9 +123,7 @@ def _callers(nodes: pl.DataFrame) -> dict[str, pl.Series]:
     }
 
 
-def _communications(
-    count: int, described: dict[int, CommColumns], waits: dict[int, int]
-) -> dict[str, pl.Series]:
+def _communications(count: int, described: dict[int, CommColumns], waits: dict[int, int]) -> dict[str, pl.Series]:
     columns = {
         name: pl.Series([getattr(described.get(row), name, None) for row in range(count)], dtype=SCHEMA[name])
         for name in _COMM

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from chakra_et.errors import FormatError
+from chakra_et.frontends.pytorch.comm_notes import NOTES
 from chakra_et.frontends.pytorch.json_array import ArrayFile, JsonObjects, open_array
 from chakra_et.ir.process_group import MOST_RANKS, ProcessGroup, groups_from_records
 
@@ -272,6 +273,12 @@ _MEMORY_ARGS = {
 _MEMORY_COLUMNS = ("pid", "tid", "start_ns", "device", *(name for name in _MEMORY_ARGS if name.startswith("alloc_")))
 
 
+def _host_kinds(category: pl.Series, rows: Int, names: pl.Series) -> pl.Series:
+    """Return the kinds of host events; notes of our observer are annotations, though they come as operators."""
+    kinds, noted = _kinds(category, rows, _HOST), names.str.starts_with(NOTES)
+    return pl.select(pl.when(noted).then(pl.lit(ANNOTATION, pl.Int8)).otherwise(kinds)).to_series()
+
+
 def _kinds(category: pl.Series, rows: Int, table: dict[str, int]) -> pl.Series:
     kinds: pl.Series = category.gather(rows).replace_strict(table, return_dtype=pl.Int8)
     return kinds
@@ -280,10 +287,11 @@ def _kinds(category: pl.Series, rows: Int, table: dict[str, int]) -> pl.Series:
 def _host_frame(events: _Events, category: pl.Series) -> tuple[pl.DataFrame, bool]:
     events.read_args(_HOST_ARGS)
     times, fraction = events.times()
+    names = events.names()
     numbers = ("external_id", "rf_id", "seq_id", "fw_tid", "correlation", "bytes")
     columns = {
-        "kind": _kinds(category, events.rows, _HOST),
-        "name": events.names(),
+        "kind": _host_kinds(category, events.rows, names),
+        "name": names,
         "pid": events.integers("pid"),
         "tid": events.integers("tid"),
         **times,

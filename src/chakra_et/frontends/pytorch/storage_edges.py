@@ -19,6 +19,10 @@ import polars as pl
 __all__ = ["storage_writers"]
 
 Int = npt.NDArray[np.int64]
+_COLUMNS = (
+    "name", "op_schema", "input_values", "input_shapes", "input_strides", "output_values", "output_shapes",
+    "output_strides",
+)  # fmt: skip
 _decode = msgspec.json.Decoder().decode
 # Of communications, these give only; the others fill their first argument, which their schemas don't say.
 _GIVING = ("c10d::send", "c10d::barrier", "c10d::check_for_nan")
@@ -49,11 +53,9 @@ def storage_writers(nodes: pl.DataFrame, last: Int) -> tuple[Int, Int]:
     Returns:
         Writer and reader rows, int64 [E] each, without repeats.
     """
-    columns = ("name", "op_schema", "input_values", "input_shapes", "input_strides")
-    columns += ("output_values", "output_shapes", "output_strides")
     reads: list[list[_Extent]] = []
     writes: list[list[_Extent]] = []
-    for row in nodes.select(columns).iter_rows():
+    for row in nodes.select(_COLUMNS).iter_rows():
         read, wrote = _accesses(*row)
         reads.append(read)
         writes.append(wrote)
