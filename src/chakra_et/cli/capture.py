@@ -82,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
         return run_fake(args, command)
     options = CaptureOptions(
         out=os.path.abspath(args.out), wait=_WAIT if args.wait is None else args.wait, warmup=args.warmup,
-        active=args.active, ranks=args.ranks, stacks=args.stacks, memory=args.memory, index_ranges=args.index_ranges, anonymous=args.anonymous,
-        after_seconds=args.after, seconds=args.seconds,
+        active=args.active, ranks=args.ranks, stacks=args.stacks, memory=args.memory,
+        index_ranges=args.index_ranges, anonymous=args.anonymous, after_seconds=args.after, seconds=args.seconds,
     )  # fmt: skip
     _make_room(args.out, force=args.force)
     code = _run_job(command, options, to_stderr=args.json)
