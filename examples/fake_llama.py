@@ -1,7 +1,7 @@
 """Train a Llama-like model with FSDP2 and tensor parallelism: plain PyTorch, as for a cluster of GPUs.
 
-    chakra capture --fake --world-size 64 -o out/ examples/fake_llama.py --layers 32 --hidden 4096
-    torchrun --nproc-per-node 8 examples/fake_llama.py --layers 4 --hidden 1024      # with GPUs
+chakra capture --fake --world-size 64 -o out/ examples/fake_llama.py --layers 32 --hidden 4096
+torchrun --nproc-per-node 8 examples/fake_llama.py --layers 4 --hidden 1024      # with GPUs
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class Attention(nn.Module):
         self.wo = nn.Linear(hidden, hidden, bias=False)
 
     def forward(self, x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
+        """Mix positions."""
         batch, length = x.shape[:2]
         q, k, v = (w(x).view(batch, length, -1, self.size) for w in (self.wq, self.wk, self.wv))
         q, k = rotate(q, rotation), rotate(k, rotation)
@@ -63,6 +64,7 @@ class FeedForward(nn.Module):
         self.w3 = nn.Linear(hidden, inner, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Mix channels."""
         return self.w2(F.silu(self.w1(x)) * self.w3(x))
 
 
@@ -77,6 +79,7 @@ class Block(nn.Module):
         self.feed_forward = FeedForward(hidden, inner)
 
     def forward(self, x: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
+        """Add what both halves say."""
         x = x + self.attention(self.attention_norm(x), rotation)
         return x + self.feed_forward(self.ffn_norm(x))
 
@@ -88,13 +91,12 @@ class Llama(nn.Module):
         super().__init__()
         self.head_size = args.hidden // args.heads
         self.embedding = nn.Embedding(args.vocabulary, args.hidden)
-        self.layers = nn.ModuleList(
-            Block(args.hidden, args.heads, args.groups, args.inner) for _ in range(args.layers)
-        )
+        self.layers = nn.ModuleList(Block(args.hidden, args.heads, args.groups, args.inner) for _ in range(args.layers))
         self.norm = nn.RMSNorm(args.hidden)
         self.output = nn.Linear(args.hidden, args.vocabulary, bias=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the logits of the next tokens."""
         x = self.embedding(tokens)
         place = torch.arange(tokens.shape[1], device=tokens.device)
         speed = 1e4 ** (-torch.arange(0, self.head_size, 2, device=tokens.device) / self.head_size)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.utils._device
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from chakra_et.capture.fake_device import Relabel, pretend_device
@@ -92,9 +93,7 @@ def record_fake(
         return run_roles(ranks, options, lambda rank: run_rank(function, rank, options, mailbox=Path(mailbox)))
 
 
-def run_rank(
-    function: Callable[[], Any], rank: int, options: FakeOptions, *, mailbox: Path | None = None
-) -> FakeRank:
+def run_rank(function: Callable[[], Any], rank: int, options: FakeOptions, *, mailbox: Path | None = None) -> FakeRank:
     """Record what a function would run on one rank, and write the files.
 
     Args:
@@ -110,7 +109,7 @@ def run_rank(
     world = World(rank, options.world_size, log)
     window = Window(log, wait=options.wait, active=options.active)
     environment = environment_of(rank, options.world_size, options.local_size())
-    collections = gc.get_threshold()
+    collections, default = gc.get_threshold(), torch.utils._device.CURRENT_DEVICE
     gc.set_threshold(*_FEW_COLLECTIONS)
     try:
         with _pretending(log, world, options, mailbox), local_environment(environment), window:
@@ -128,6 +127,8 @@ def run_rank(
         ) from err
     finally:
         gc.set_threshold(*collections)
+        if default != torch.utils._device.CURRENT_DEVICE:
+            torch.set_default_device(default)
         world.close()
         log.close()
 

@@ -80,10 +80,14 @@ def pretend_device(kind: str, local_rank: int, ranks_per_server: int, streams: S
         context = torch.utils._device.DeviceContext
         stack.enter_context(replaced(context, {"__init__": _on_cpu(context.__init__)}))
         if kind != "cpu":
-            stack.enter_context(replaced(torch.cuda, {**_streams(streams), **_cuda(local_rank, ranks_per_server, streams)}))
+            stack.enter_context(
+                replaced(torch.cuda, {**_streams(streams), **_cuda(local_rank, ranks_per_server, streams)})
+            )
             accelerator = _accelerator(kind, local_rank, ranks_per_server, streams)
             stack.enter_context(replaced(torch.accelerator, accelerator))
-            stack.enter_context(replaced(torch.cuda.nvtx, {name: _answer() for name in ("range_push", "range_pop", "mark")}))
+            stack.enter_context(
+                replaced(torch.cuda.nvtx, {name: _answer() for name in ("range_push", "range_pop", "mark")})
+            )
             for owner in (torch.amp.autocast_mode.autocast, torch.amp.GradScaler):
                 stack.enter_context(replaced(owner, {"__init__": _on_cpu(owner.__init__)}))
         yield

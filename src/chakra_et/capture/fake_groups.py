@@ -7,6 +7,7 @@ The dispatcher sees every ``c10d`` call, but not what is reduced, nor which call
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import warnings
 import weakref
@@ -27,6 +28,7 @@ _METHODS = (
     "allgather_coalesced", "allgather_into_tensor_coalesced", "all_gather_single", "all_gather_single_coalesced",
     "gather", "scatter", "alltoall", "alltoall_base", "all_to_all_single", "barrier", "send", "recv", "recv_anysource",
 )  # fmt: skip
+_serials = itertools.count(1)
 
 
 def environment_of(rank: int, world_size: int, local: int) -> dict[str, str]:
@@ -84,6 +86,7 @@ class World:
 
     def __init__(self, rank: int, world_size: int, log: Log) -> None:
         self.rank, self.world_size, self._log = rank, world_size, log
+        self.serial = next(_serials)
         self.reduce_op: str | None = None
         self._works: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         # Python makes a new object for each look at a work handle unless one is alive: the caller gets the same.
@@ -144,7 +147,7 @@ class World:
             for kind in (dist.Work, torch._C._distributed_c10d.FakeWork):
                 if "wait" in vars(kind):
                     stack.enter_context(replaced(kind, {"wait": self._noting_wait(kind.wait)}))
-            names = {
+            names: dict[str, Any] = {
                 "init_process_group": self.init,
                 "new_group": self.new_group,
                 "split_group": self.split_group,

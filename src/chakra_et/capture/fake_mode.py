@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from chakra_et.capture.fake_functional import Functional
 from chakra_et.capture.fake_groups import World
-from chakra_et.capture.fake_log import OBJECT, Log, Op, Ref
+from chakra_et.capture.fake_log import Log, Op, Ref
 from chakra_et.capture.fake_values import Values
 
 __all__ = ["Recorder"]
@@ -129,6 +129,6 @@ def _refs(values: Any) -> list[Ref]:
     for value in values:
         if isinstance(value, Ref):
             found.append(value)
-        elif isinstance(value, list | tuple) and value is not OBJECT:
+        elif isinstance(value, list | tuple):
             found += _refs(value)
     return found

@@ -133,6 +133,6 @@ def _run_peers(run: Callable[[int], FakeRank]) -> tuple[FakeRank, ...]:
         waiting = sorted({*waiting, *done[rank].peers} - done.keys())
         if len(done) + len(waiting) > MOST_ROLES:
             raise InputError(
-                f"ranks: expected at most {MOST_ROLES} roles, got more: so many ranks exchange messages; name some ranks"
+                f"ranks: expected at most {MOST_ROLES} roles, got more: ranks exchange messages; name some of them"
             )
     return tuple(done[rank] for rank in sorted(done))

@@ -48,8 +48,7 @@ def patched_libraries(world: World, log: Log, values: Values, *, foreach: bool) 
         for owner, changes in _changes(world, log.warnings, values):
             stack.enter_context(replaced(owner, changes))
         if foreach:
-            kinds = {"_get_foreach_kernels_supported_devices": lambda: ["cpu", "cuda"]}
-            stack.enter_context(replaced(import_module("torch.optim.optimizer"), kinds))
+            stack.enter_context(_many_tensors_at_once())
         stack.enter_context(pretend_ddp(log.warnings))
 
         def patch(module: Any) -> None:
@@ -59,9 +58,21 @@ def patched_libraries(world: World, log: Log, values: Values, *, foreach: bool) 
         yield
 
 
-def _changes(
-    world: World, warnings: Counter[str], values: Values
-) -> Iterator[tuple[Any, dict[str, Any]]]:
+@contextlib.contextmanager
+def _many_tensors_at_once() -> Iterator[None]:
+    """Let optimizers and gradient clipping work on lists of fake tensors, as they do on lists of a device's."""
+    modules = [import_module("torch.optim.optimizer"), import_module("torch.utils._foreach_utils")]
+    with contextlib.ExitStack() as stack:
+        for module in modules:
+            name = "_get_foreach_kernels_supported_devices"
+            stack.enter_context(replaced(module, {name: lambda: ["cpu", "cuda"]}))
+            # Changed in place: DTensor appends itself when it is imported.
+            module._foreach_supported_types.append(FakeTensor)
+            stack.callback(module._foreach_supported_types.remove, FakeTensor)
+        yield
+
+
+def _changes(world: World, warnings: Counter[str], values: Values) -> Iterator[tuple[Any, dict[str, Any]]]:
     def listed(tensor: torch.Tensor) -> Any:
         return values.real(tensor).tolist()
 
@@ -69,7 +80,7 @@ def _changes(
     def array(tensor: torch.Tensor, **_: Any) -> Any:
         return values.real(tensor).numpy()
 
-    yield torch.distributed.device_mesh.DeviceMesh, _mesh_methods()
+    yield torch.distributed.device_mesh.DeviceMesh, _mesh_methods(world.serial)
     make_mesh = torch.distributed.device_mesh.init_device_mesh
     for module in (torch.distributed.device_mesh, dist):
         yield module, {"init_device_mesh": _on_cpu_mesh(make_mesh)}
@@ -85,13 +96,13 @@ def _changes(
     yield FakeTensor, {"tolist": listed, "numpy": array, "__format__": _format}
 
 
-def _mesh_methods() -> dict[str, Any]:
+def _mesh_methods(serial: int) -> dict[str, Any]:
     kind = torch.distributed.device_mesh.DeviceMesh
     methods: dict[str, Any] = {name: _outside(getattr(kind, name)) for name in _MESH if name in vars(kind)}
     for name, method in methods.items():
         if isinstance(vars(kind)[name], staticmethod):
             methods[name] = staticmethod(method)
-    methods["__init__"] = _relabeling_mesh(methods["__init__"])
+    methods["__init__"] = _relabeling_mesh(methods["__init__"], serial)
     methods["mesh"] = property(_outside(vars(kind)["mesh"].fget))
     return methods
 
@@ -107,9 +118,11 @@ def _outside(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _relabeling_mesh(init: Callable[..., None]) -> Callable[..., None]:
+def _relabeling_mesh(init: Callable[..., None], serial: int) -> Callable[..., None]:
     def wrapped(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
         init(self, "cpu" if device_type != "meta" else device_type, *args, **kwargs)
+        # DTensor's caches hold meshes by value. One of an earlier capture, whose groups are gone, is not the same.
+        self._thread_id = serial
 
     return wrapped
 
@@ -160,7 +173,7 @@ def _without_workers(init: Callable[..., None]) -> Callable[..., None]:
 
 
 def _apply(module: torch.nn.Module, function: Callable[[Any], Any], recurse: bool = True) -> torch.nn.Module:
-    """Convert a module's tensors (``Module._apply``): PyTorch swaps fake ones in place, which weak references forbid."""
+    """Convert a module's tensors (``Module._apply``): PyTorch swaps fake ones, which weak references forbid."""
     for child in module.children() if recurse else ():
         child._apply(function)
     for name, parameter in module._parameters.items():

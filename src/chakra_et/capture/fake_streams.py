@@ -8,6 +8,7 @@ on them as they would on a device.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -15,6 +16,70 @@ from typing import Any
 from chakra_et.capture.fake_log import Log, Sync
 
 __all__ = ["Streams"]
+
+
+class _Event:
+    """A point on a stream."""
+
+    streams: Streams
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.position = -1
+
+    def record(self, stream: Any = None) -> Any:
+        self.position = self.streams.last(stream)
+        return self
+
+    def wait(self, stream: Any = None) -> None:
+        self.streams.wait(stream, self.position)
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        self.streams.wait(self.streams.default, self.position)
+
+    def elapsed_time(self, end_event: Any) -> float:
+        return 1.0
+
+
+class _Stream:
+    """A queue of work."""
+
+    streams: Streams
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        self.number = self.streams.next_number()
+        self.stream_id = self.cuda_stream = self.number
+        self._inside: list[Any] = []
+
+    def wait_stream(self, stream: Any) -> None:
+        self.streams.wait(self, self.streams.last(stream))
+
+    def record_event(self, event: Any = None) -> Any:
+        return (self.streams.Event() if event is None else event).record(self)
+
+    def wait_event(self, event: Any) -> None:
+        self.streams.wait(self, getattr(event, "position", -1))
+
+    def query(self) -> bool:
+        return True
+
+    def synchronize(self) -> None:
+        self.streams.wait(self.streams.default, self.streams.last(self))
+
+    def is_capturing(self) -> bool:
+        return False
+
+    def __enter__(self) -> Any:
+        self._inside.append(self.streams.use(self))
+        self._inside[-1].__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._inside.pop().__exit__(kind, error, trace)
 
 
 class Streams:
@@ -26,73 +91,16 @@ class Streams:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._count = 0
-        streams = self
+        self._numbers = itertools.count()
+        self.Event: Any = type("Event", (_Event,), {"streams": self})
+        self.Stream: Any = type("Stream", (_Stream,), {"streams": self})
+        self.default = self._current = self.Stream()
 
-        class Event:
-            """A point on a stream."""
+    def next_number(self) -> int:
+        """Return the number of a new stream; the default one is 0."""
+        return next(self._numbers)
 
-            def __init__(self, *_: Any, **__: Any) -> None:
-                self.position = -1
-
-            def record(self, stream: Any = None) -> Any:
-                self.position = log.last_of_stream.get(_number(stream, log), -1)
-                return self
-
-            def wait(self, stream: Any = None) -> None:
-                streams.wait(_number(stream, log), self.position)
-
-            def query(self) -> bool:
-                return True
-
-            def synchronize(self) -> None:
-                streams.wait(0, self.position)
-
-            def elapsed_time(self, end_event: Any) -> float:
-                return 1.0
-
-        class Stream:
-            """A queue of work."""
-
-            def __init__(self, *_: Any, **__: Any) -> None:
-                streams._count += 1
-                self.number = streams._count
-                self.stream_id = self.cuda_stream = self.number
-
-            def wait_stream(self, stream: Any) -> None:
-                streams.wait(self.number, log.last_of_stream.get(_number(stream, log), -1))
-
-            def record_event(self, event: Any = None) -> Any:
-                return (event or Event()).record(self)
-
-            def wait_event(self, event: Any) -> None:
-                streams.wait(self.number, getattr(event, "position", -1))
-
-            def query(self) -> bool:
-                return True
-
-            def synchronize(self) -> None:
-                streams.wait(0, log.last_of_stream.get(self.number, -1))
-
-            def is_capturing(self) -> bool:
-                return False
-
-            def __enter__(self) -> Any:
-                self._inside = streams.use(self)
-                self._inside.__enter__()
-                return self
-
-            def __exit__(
-                self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-            ) -> None:
-                self._inside.__exit__(kind, error, trace)
-
-        self.Stream, self.Event = Stream, Event
-        self.default = Stream()
-        self.default.number = streams._count = 0
-        self._current = self.default
-
-    def current(self, *_: Any, **__: Any) -> Any:
+    def current(self) -> Any:
         """Return the stream that calls go to."""
         return self._current
 
@@ -112,12 +120,12 @@ class Streams:
         finally:
             self.choose(before)
 
-    def wait(self, stream: int, position: int) -> None:
-        """Record that a stream waits for a record, unless it is its own or before the window."""
-        log = self._log
-        if position >= log.first and log.records[position - log.first].stream != stream:
-            log.add(Sync(position, stream))
+    def last(self, stream: Any = None) -> int:
+        """Return the position of the last record of a stream (None: the current one), -1 if it has none."""
+        return self._log.last_of_stream.get((stream or self._current).number, -1)
 
-
-def _number(stream: Any, log: Log) -> int:
-    return int(getattr(stream, "number", log.stream)) if stream is not None else log.stream
+    def wait(self, stream: Any, position: int) -> None:
+        """Record that a stream (None: the current one) waits for a record, unless it is its own or past."""
+        log, number = self._log, (stream or self._current).number
+        if position >= log.first and log.records[position - log.first].stream != number:
+            log.add(Sync(position, number))

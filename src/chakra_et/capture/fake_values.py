@@ -196,7 +196,7 @@ class Values:
         known = self.of(tensor)
         if known is None:
             self._warnings["non-zero values (nonzero, masks as indices): all were taken to be so"] += 1
-            return tensor.numel()
+            return int(tensor.numel())
         with _disable_current_modes():
             return int(known.count_nonzero())
 

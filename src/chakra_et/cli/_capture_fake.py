@@ -186,7 +186,9 @@ def _report(found: tuple[FakeRank, ...], result: Any, *, as_json: bool) -> None:
     rows = []
     for one in found:
         ops, moved = counts.get(one.rank, (0, 0))
-        rows.append([str(one.rank), f"{one.operators:,}", f"{one.communications:,}", format_count(ops), format_bytes(moved)])
+        rows.append(
+            [str(one.rank), f"{one.operators:,}", f"{one.communications:,}", format_count(ops), format_bytes(moved)]
+        )
     print_table("Recorded before execution", ["rank", "operators", "communications", "FLOP", "bytes moved"], rows)
     for text, count in Counter(text for one in found for text in one.warnings).items():
         where = f" ({count} ranks)" if len(found) > 1 else ""

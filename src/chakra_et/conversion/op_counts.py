@@ -8,7 +8,6 @@ import polars as pl
 
 from chakra_et.analysis.op_work import work_of
 from chakra_et.ir import NodeType, Trace
-from chakra_et.ir.columns import SCHEMA
 
 __all__ = ["with_op_counts"]
 
@@ -51,16 +50,17 @@ def with_op_counts(trace: Trace) -> Trace:
     others = calls.select("name", "schema", "values", "out_values").iter_rows()
     touched = [_unmodelled_bytes(*call) if known is None else known for call, known in zip(others, moved, strict=True)]
     counts = pl.DataFrame(
-        {"row": rows.cast(pl.UInt32), "ops": work["flop_count"].fill_null(0), "bytes": pl.Series(touched, dtype=pl.Int64)}
+        {
+            "row": rows.cast(pl.UInt32),
+            "ops": work["flop_count"].fill_null(0),
+            "bytes": pl.Series(touched, dtype=pl.Int64),
+        }
     ).filter((pl.col("ops") > 0) | (pl.col("bytes") > 0))
-    placed = pl.DataFrame({"row": pl.int_range(nodes.height, dtype=pl.UInt32, eager=True)}).join(
-        counts, on="row", how="left", maintain_order="left"
-    )
+    every = pl.DataFrame({"row": pl.int_range(nodes.height, dtype=pl.UInt32, eager=True)})
+    placed = every.join(counts, on="row", how="left", maintain_order="left")
+    filled = (("num_ops", placed["ops"]), ("tensor_size", placed["bytes"].cast(pl.UInt64)))
     return trace.with_columns(
-        [
-            pl.coalesce(trace.column("num_ops"), placed["ops"]).alias("num_ops").cast(SCHEMA["num_ops"]),
-            pl.coalesce(trace.column("tensor_size"), placed["bytes"].cast(pl.UInt64)).alias("tensor_size"),
-        ]
+        pl.select(pl.coalesce(trace.column(name), found).alias(name)).to_series() for name, found in filled
     )
 
 

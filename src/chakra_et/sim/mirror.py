@@ -78,7 +78,8 @@ def _sources(known: dict[int, dict[str, ProcessGroup]], peers: dict[int, set[int
             source = sources[rank]
             away = {peer + rank - source for peer in peers[source]}
             for group in known[source].values():
-                if 0 < len(group.ranks) <= most:
+                # Sets know groups that their original isn't in: those of other originals.
+                if source in group.ranks and len(group.ranks) <= most:
                     moved = _moved(group, source, rank, size).ranks
                     fresh = [one for one in moved if one not in sources and one not in away]
                     sources |= dict.fromkeys(fresh, source)

@@ -29,6 +29,17 @@ def test_one_rank_of_each_stage_stands_for_all():
     assert plain(result) == plain(simulate(traces, system()))
 
 
+def test_groups_of_one_original_say_nothing_of_another():
+    traces = grid(tp=2, pp=2, dp=2, skew=500)
+    few = kept(traces, [0, 4])
+    whole = TraceSet(few.traces, tuple(group for trace in few for group in trace.process_groups))
+    assert (
+        mirror_ranks(whole)[1]
+        == mirror_ranks(few)[1]
+        == ("ranks 1 to 3 are copies of rank 0", "ranks 5 to 7 are copies of rank 4")
+    )
+
+
 def test_copies_of_a_recording_are_folded():
     traces = grid(tp=4, pp=1, dp=2).map(
         lambda trace: replace(trace, metadata=replace(trace.metadata, family="collected"))
