@@ -28,20 +28,24 @@ __all__ = ["Program", "Times", "hold", "make_view"]
 _CHUNK = 400
 # Shorter gaps than the clock takes to read can't be held.
 _SHORTEST_NS = 150
-_LONG_NS = 300_000
+_LONG_NS = 500_000
+# What a sleep may last longer than asked for.
+_WAKING_NS = 200_000
 _SIMPLE = (int, float, bool, str, type(None))
 
 
 def hold(until: int) -> int:
-    """Keep the processor busy until a time of `time.perf_counter_ns`, and return the time then.
+    """Wait until a time of `time.perf_counter_ns`, and return the time then.
 
-    While much is left, other threads get their turn: those that end communications need Python's lock.
+    A short pause keeps the processor busy, as the recorded host did. In a long one the recorded host waited for
+    something, and others had the processor: communications make progress on it.
     """
     now = time.perf_counter_ns
     at = now()
     while at < until:
-        if until - at > _LONG_NS:
-            time.sleep(0)
+        left = until - at
+        if left > _LONG_NS:
+            time.sleep((left - _WAKING_NS) * 1e-9)
         at = now()
     return at
 
