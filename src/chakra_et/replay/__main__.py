@@ -73,7 +73,7 @@ def _run(args: argparse.Namespace, environment: Mapping[str, str]) -> int:
         gather=True,
     )
     reports = run_task(task)
-    if not isinstance(reports, list):
+    if not reports:
         return 0
     found = summarize_replay(job, reports)
     print(json.dumps(found.as_dict(), indent=2) if args.json else _text(found))

@@ -140,15 +140,16 @@ def _passes(folder: Path) -> tuple[int, int]:
 
 
 def _error(codes: list[int | None], folder: Path) -> Exception:
-    """Return what the failed ranks said: who waited in vain says more than who lost the connection to others."""
-    told = {}
+    """Return what the rank that failed first said: the others lost the connection to it."""
+    told: list[tuple[int, str]] = []
     for rank, code in enumerate(codes):
         path = folder / f"error.{rank}"
         if path.is_file():
-            told[rank] = path.read_text()
+            told.append((path.stat().st_mtime_ns, path.read_text()))
         elif code:
-            told[rank] = _last_words(rank, code, folder)
-    first = next((text for text in told.values() if "missing:" in text), next(iter(told.values())))
+            # It couldn't say anything: it is the cause.
+            told.append((0, _last_words(rank, code, folder)))
+    first = min(told)[1]
     if first.startswith("MissingExtraError: "):
         return MissingExtraError(first.partition(": ")[2])
     others = len(told) - 1

@@ -46,5 +46,7 @@ def plan(rank: int, steps: Sequence[Step], world_size: int = 4) -> Plan:
 
 
 def blocking(calls: Sequence[CommCall]) -> list[Step]:
-    """Return each call with its wait right behind it."""
-    return [step for call in calls for step in (Communicate(call, (), ()), Wait(call.number))]
+    """Return each call with its wait right behind it; of asynchronous ones at the end."""
+    steps = [step for call in calls for step in (Communicate(call, (), ()), Wait(call.number))]
+    late = {call.number for call in calls if call.asynchronous}
+    return sorted(steps, key=lambda step: isinstance(step, Wait) and step.number in late)

@@ -142,7 +142,8 @@ def test_two_ranks_that_both_receive_first_are_a_deadlock() -> None:
 def test_two_ranks_that_both_send_first_and_wait_are_a_deadlock_unless_the_wait_is_a_guess() -> None:
     def steps(rank: int, *, assumed: bool) -> list[Step]:
         send = comm(0, "send", group=BOTH, peer=1 - rank, asynchronous=True, wait_assumed=assumed)
-        return blocking([send, comm(1, "recv_", group=BOTH, peer=1 - rank)])
+        take = comm(1, "recv_", group=BOTH, peer=1 - rank)
+        return [Communicate(send, (), ()), Wait(0), Communicate(take, (), ()), Wait(1)]
 
     assert len(texts(pair(steps(0, assumed=False), steps(1, assumed=False)))) == 2
     assert texts(pair(steps(0, assumed=True), steps(1, assumed=True))) == []

@@ -15,7 +15,7 @@ from torch._C import _distributed_c10d as c10d
 
 from chakra_et.replay.comm_call import COALESCED, CommCall
 
-__all__ = ["Start", "bind", "reduce_op_of", "transportable"]
+__all__ = ["Start", "bind", "has_average", "reduce_op_of", "transportable"]
 
 Tensors = Sequence[Any]
 Start = Callable[[Tensors, Tensors], Any]
@@ -43,23 +43,40 @@ _GLOO_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, tor
                 torch.int64)  # fmt: skip
 
 
-def reduce_op_of(name: str, backend: str) -> str:
-    """Return which reduce operation a backend is given for a recorded one: gloo has no ``avg``."""
-    known = name if name in _REDUCE_OPS else "sum"
-    return "sum" if known == "premul_sum" or (known == "avg" and backend == "gloo") else known
+def reduce_op_of(name: str, *, averages: bool) -> str:
+    """Return which reduce operation a backend is given for a recorded one.
+
+    Args:
+        name: The recorded one.
+        averages: True if the backend has ``avg``, which gloo got late.
+    """
+    if name not in _REDUCE_OPS or name == "premul_sum" or (name == "avg" and not averages):
+        return "sum"
+    return name
 
 
-def bind(group: Any, call: CommCall, *, rank: int, backend: str, device: torch.device) -> Start:
+def has_average(group: Any) -> bool:
+    """Return whether a group can average; all its ranks must ask."""
+    options = c10d.AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.AVG
+    try:
+        group.allreduce([torch.zeros(1)], options).wait()
+    except (RuntimeError, ValueError):
+        return False
+    return True
+
+
+def bind(group: Any, call: CommCall, *, rank: int, averages: bool, device: torch.device) -> Start:
     """Return what starts a call: takes its input and output tensors, returns torch's `Work`.
 
     Args:
         group: Torch's process group.
         call: The communication.
         rank: Global rank of this process.
-        backend: Name of the group's backend.
+        averages: True if the group's backend has ``avg``.
         device: Where the tensors are.
     """
-    options = _options(call, rank, backend, device)
+    options = _options(call, rank, averages, device)
     kind = call.kind
     if kind in COALESCED:
         return _bind_coalesced(group, call, options)
@@ -113,10 +130,10 @@ def _bind_point(group: Any, call: CommCall) -> Start:
     return lambda given, taken: group.recv_anysource(taken, call.tag)
 
 
-def _options(call: CommCall, rank: int, backend: str, device: torch.device) -> Any:
+def _options(call: CommCall, rank: int, averages: bool, device: torch.device) -> Any:
     options = getattr(c10d, _OPTIONS.get(call.kind, "AllgatherOptions"))()
     if call.reduce_op:
-        options.reduceOp = getattr(dist.ReduceOp, _REDUCE_OPS[reduce_op_of(call.reduce_op, backend)])
+        options.reduceOp = getattr(dist.ReduceOp, _REDUCE_OPS[reduce_op_of(call.reduce_op, averages=averages)])
     if call.root is not None:
         options.rootRank = call.ranks.index(call.root)
     if hasattr(options, "asyncOp"):

@@ -17,7 +17,7 @@ from chakra_et.errors import ReplayError
 from chakra_et.ir import ProcessGroup
 from chakra_et.replay.backends.comm_buffers import Buffers
 from chakra_et.replay.backends.comm_check import expected_values, fill_inputs, first_difference
-from chakra_et.replay.backends.comm_ops import Start, bind, reduce_op_of, transportable
+from chakra_et.replay.backends.comm_ops import Start, bind, has_average, reduce_op_of, transportable
 from chakra_et.replay.backends.comm_watch import Watch
 from chakra_et.replay.comm_call import REDUCING, CommCall
 from chakra_et.replay.comm_options import ConnectOptions
@@ -84,13 +84,15 @@ def connect(
             made[group.name, group.ranks] = dist.new_group(list(group.ranks), timeout=later, backend=options.backend)
         # Between passes, ranks meet on a group of their own: it keeps out of the way of the recorded ones.
         control = dist.new_group(list(active) or None, timeout=later, backend="gloo")
+        averages = options.backend != "gloo"
         if not active or rank in active:
             dist.barrier(control)
+            averages = averages or has_average(control)
     except (RuntimeError, ValueError) as err:
         raise ReplayError(
             f"rank {rank}: expected {world_size} ranks within {options.timeout_s:g} s, got: {_first_line(err)}"
         ) from err
-    return TorchCommunicator(options, rank, device, (made, control), report or _end_process, passed)
+    return TorchCommunicator(options, rank, device, (made, control), averages, report or _end_process, passed)
 
 
 class TorchCommunicator:
@@ -109,11 +111,13 @@ class TorchCommunicator:
         rank: int,
         device: torch.device,
         groups: tuple[dict[tuple[str, tuple[int, ...]], Any], Any],
+        averages: bool,
         report: Callable[[str], None],
         passed: Callable[[int], None] | None,
     ) -> None:
         self._options, self._rank, self._device = options, rank, device
         self._groups, self._control = groups
+        self._averages = averages
         self._passes, self._passed = 0, passed
         self._store = _store()
         self._buffers = Buffers(device, options.seed + rank)
@@ -139,11 +143,9 @@ class TorchCommunicator:
                     f"rank {self._rank}: node {call.node} ('{call.kind}'): expected its group '{call.group}' among "
                     f"those that were made, got {len(self._groups)} others"
                 )
-            self._starts[call.number] = bind(
-                group, call, rank=self._rank, backend=self._options.backend, device=self._device
-            )
-            if call.reduce_op and reduce_op_of(call.reduce_op, self._options.backend) != call.reduce_op:
-                self.notes.add(f"'{call.reduce_op}' is made as a sum ({self._options.backend} has no such operation)")
+            self._starts[call.number] = bind(group, call, rank=self._rank, averages=self._averages, device=self._device)
+            if call.reduce_op and reduce_op_of(call.reduce_op, averages=self._averages) != call.reduce_op:
+                self.notes.add(f"'{call.reduce_op}' was made as a sum: {self._options.backend} has no such operation")
             if call.batch is not None:
                 self._batches[call.batch] = call.number
         self._warm_buffers(plan)
@@ -270,13 +272,13 @@ class TorchCommunicator:
     def _fill(self, call: CommCall, turn: int, given: Sequence[Any], taken: Sequence[Any]) -> None:
         for tensor in taken:
             tensor.zero_()
-        op = reduce_op_of(call.reduce_op, self._options.backend) if call.reduce_op else ""
+        op = reduce_op_of(call.reduce_op, averages=self._averages) if call.reduce_op else ""
         fill_inputs(call, given, place=call.ranks.index(self._rank), turn=turn, op=op)
 
     def _check(self, call: CommCall, turn: int, taken: Sequence[Any]) -> None:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
-        op = reduce_op_of(call.reduce_op, self._options.backend) if call.reduce_op else ""
+        op = reduce_op_of(call.reduce_op, averages=self._averages) if call.reduce_op else ""
         place = call.ranks.index(self._rank)
         # Numbers that a backend doesn't know are added as bytes, for their time: there is no result to check.
         as_bytes = bool(op) and any(wired is not one for wired, one in zip(self._wire(call, taken), taken, strict=True))
