@@ -34,8 +34,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="with --only comm: hold the recorded time between communications, or not (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--host-time", choices=("measured", "none"), default="measured",
-        help="pace calls as recorded, or let them follow each other as fast as they can (default: %(default)s)",
+        "--host-time", choices=("measured", "gaps", "none"), default="measured",
+        help="pace calls as recorded, hold the pauses between them, or let them follow each other as fast as they can "
+             "(default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--warmup", type=_number(0), default=1, metavar="N", help="passes before those measured")
     parser.add_argument("--repeats", type=_number(1), default=3, metavar="N", help="passes measured (default: 3)")

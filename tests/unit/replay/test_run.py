@@ -171,3 +171,19 @@ def test_modules_that_are_not_there():
     plan = plan_of(Delay(1, "a", "x", 0, 10))
     with pytest.raises(ReplayError, match="module no_such_module: expected to import it"):
         run_rank(plan, options=ReplayOptions(modules=("no_such_module",)))
+
+
+def test_what_fails_in_a_later_pass_is_named():
+    from chakra_et.replay.backends.program_ops import Program
+    from chakra_et.replay.backends.torch_ops import BoundCall
+
+    def fail():
+        raise IndexError("index 9 is out of bounds")
+
+    calls = (OpCall(1, "aten::relu", "", (), ()), OpCall(8, "aten::index", "", (), ()))
+    bound = {0: BoundCall(lambda: None, (), {}, (), True), 1: BoundCall(fail, (), {}, (), True)}
+    program = Program(plan_of(*calls), bound, frozenset(), None, None, None, paced=False)
+    with pytest.raises(
+        ReplayError, match=r"rank 0: node 8 \('aten::index'\): it fails in a later pass: index 9 is out"
+    ):
+        program.run([])

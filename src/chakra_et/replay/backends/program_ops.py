@@ -13,12 +13,14 @@ Python's compiler takes time that grows faster than a function.
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from chakra_et.errors import ChakraError, ReplayError
 from chakra_et.replay.backends.torch_ops import BoundCall
 from chakra_et.replay.plan_tables import slots_made, slots_used
 from chakra_et.replay.steps import Communicate, Delay, OpCall, Plan, Slot, View, Wait
@@ -101,6 +103,7 @@ class Program:
             "now": time.perf_counter_ns, "hold": hold, "view": make_view, "issue": issue, "wait": wait,
         }  # fmt: skip
         self._handles: dict[int, int] = {}
+        self._places: dict[tuple[str, int], int] = {}
         self._due, self._ends = _due(plan)
         self._functions = [
             (iteration, [self._compile(begin, min(begin + _CHUNK, iteration.end))
@@ -114,7 +117,25 @@ class Program:
         Args:
             slots: Tensors by slot; those there before the first step are set.
             after: Called after each iteration.
+
+        Raises:
+            ReplayError: An operator fails, which didn't in the first pass.
         """
+        try:
+            return self._run(slots, after)
+        except ChakraError:
+            raise
+        except Exception as err:
+            raise ReplayError(f"rank {self._plan.rank}: {self._where(err)}: it fails in a later pass: {err}") from err
+
+    def _where(self, err: Exception) -> str:
+        """Name the step that an error comes from."""
+        frames = [(frame.filename, frame.lineno or 0) for frame in traceback.extract_tb(err.__traceback__)]
+        place = next((self._places[frame] for frame in frames if frame in self._places), None)
+        step = None if place is None else self._plan.steps[place]
+        return f"node {step.node} ('{step.name}')" if isinstance(step, OpCall | Delay) else "a step"
+
+    def _run(self, slots: list[Any], after: Callable[[], None] | None) -> Times:
         count = len(self._plan.steps)
         starts, ends, spans = [0] * count, [0] * count, []
         handles = [None] * len(self._handles)
@@ -132,13 +153,15 @@ class Program:
         return Times(starts, ends, spans)
 
     def _compile(self, begin: int, end: int) -> Callable[..., tuple[int, int]]:
-        lines = ["def run(s, b, t, h, e, p):"]
+        lines, name = ["def run(s, b, t, h, e, p):"], f"<steps {begin} to {end}>"
         for place in range(begin, end):
-            lines.extend("    " + line for line in self._lines(place))
+            own = ["    " + line for line in self._lines(place)]
+            self._places.update({(name, len(lines) + at): place for at in range(1, len(own) + 1)})
+            lines += own
         lines.append("    return e, p")
         names = self._names
         # The text is made of slots, numbers and names given here: nothing in it comes from the trace.
-        exec(compile("\n".join(lines), f"<steps {begin} to {end}>", "exec"), names)
+        exec(compile("\n".join(lines), name, "exec"), names)
         function: Callable[..., tuple[int, int]] = names.pop("run")
         return function
 
