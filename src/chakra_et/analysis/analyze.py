@@ -31,11 +31,11 @@ from chakra_et.analysis.run import Job, Measure, Progress, Source, make_job, mea
 from chakra_et.errors import InputError
 from chakra_et.units import format_ns
 
+__all__ = ["ANALYSES", "Analyses", "Analysis", "analyze"]
+
 _MOST = 3
 # What these say of a matter is closer to its cause than what others say of it.
 _CLOSEST = ("critical-path", "launches")
-
-__all__ = ["ANALYSES", "Analyses", "Analysis", "analyze"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from chakra_et.units import format_name, format_ns, format_number_of, format_sha
 
 __all__ = ["Kernels", "combine", "kernels", "measure"]
 
-_KEYS = ("rank", "iteration", "stream", "category", "kind", "name", "op")
+_KEYS = ("rank", "iteration", "device", "stream", "category", "kind", "name", "op")
 _DEFAULT = ("name", "kind", "category")
 
 
@@ -29,10 +29,11 @@ class Kernels(Result):
     """Time by kernel (on a rank without a device: by operator of the host).
 
     Columns of `table`, a row for each combination of what `by` says (``name``, ``kind``: the kernel's class,
-    ``category``: compute, communication or memory; also ``op``: the launching operator, ``stream``, ``rank``,
-    ``iteration``), the longest first: the keys, ``count``, ``total_ns`` (durations added up over ranks and iterations;
-    kernels that run at once count each), ``share`` (of all rows' total), ``mean_ns``, ``min_ns``, ``p50_ns``,
-    ``p90_ns``, ``p99_ns``, ``max_ns``, ``ops`` (the launching operators, the most frequent first, three at most).
+    ``category``: compute, communication or memory; also ``op``: the launching operator, ``device``, ``stream``,
+    ``rank``, ``iteration``), the longest first: the keys, ``count``, ``total_ns`` (durations added up over ranks and
+    iterations; kernels that run at once count each), ``share`` (of all rows' total), ``mean_ns``, ``min_ns``,
+    ``p50_ns``, ``p90_ns``, ``p99_ns``, ``max_ns``, ``ops`` (the launching operators, the most frequent first, three at
+    most).
     Durations are those of the activities that start in the chosen iterations.
 
     Attributes:

@@ -13,11 +13,12 @@ from typing import Any
 import polars as pl
 
 from chakra_et.analysis.analyze import Analyses
+from chakra_et.analysis.charts import layout
 from chakra_et.analysis.result import Result
 from chakra_et.io import write_atomic
 from chakra_et.reports._page import Figure, Listing, Page, Table, page_chunks
 from chakra_et.reports.analysis_cells import COLUMNS, SCREEN, cells, shown_columns, word_places
-from chakra_et.units import format_count, format_ns, format_number_of, format_share
+from chakra_et.units import format_bytes, format_count, format_ns, format_number_of, format_ranks, format_share
 
 __all__ = ["export_report", "make_report"]
 
@@ -131,7 +132,7 @@ def make_report(found: Analyses, title: str, quality: Mapping[str, Any] | None =
     findings = [finding.text for finding in found.findings[:_FINDINGS]]
     if findings:
         parts.append(Listing("Findings (what something costs is a ceiling)", findings, numbered=True))
-    on_device = any(fact.has_device for fact in found.job.facts.values())
+    on_device = found.job.has_device
     for picture in _PICTURES:
         figure = _figure(picture, results.get(picture.name), on_device=on_device)
         parts += [figure] if figure else []
@@ -236,9 +237,6 @@ def _sizes(results: Mapping[str, Result]) -> list[Figure]:
     sizes = getattr(results.get("comms"), "sizes", None)
     if sizes is None or not sizes.drop_nulls("size_class_bytes").height:
         return []
-    from chakra_et.analysis.charts import layout
-    from chakra_et.units import format_bytes
-
     known = sizes.drop_nulls("size_class_bytes").sort("size_class_bytes")
     order = [format_bytes(size) for size in known["size_class_bytes"].unique().sort()]
     data = []
@@ -304,10 +302,5 @@ def _said(ranks: Sequence[Mapping[str, Any]], key: str, word: str) -> list[str]:
     for rank in ranks:
         for text in rank.get(key, ()):
             who.setdefault(str(text), []).append(rank["rank"])
-    return [f"{word} ({_named(found, len(ranks))}): {text}" for text, found in who.items()]
-
-
-def _named(found: Sequence[int], ranks: int) -> str:
-    if len(found) == 1:
-        return f"rank {found[0]}"
-    return "all ranks" if len(found) == ranks else f"ranks {', '.join(map(str, found))}"
+    names = {text: "all ranks" if 1 < len(found) == len(ranks) else format_ranks(found) for text, found in who.items()}
+    return [f"{word} ({names[text]}): {text}" for text in who]

@@ -41,6 +41,14 @@ def test_kernels_that_run_at_once_count_each():
     assert kernels(made.build()).table["total_ns"].to_list() == [20]
 
 
+def test_one_stream_number_on_two_devices_is_two_streams():
+    made = Rank()
+    made.kernel("sgemm", 0, 10, device=0)
+    made.kernel("sgemm", 0, 30, device=1)
+    found = kernels(made.build(), options=Options(by=("device", "stream"))).table
+    assert found.select("device", "stream", "total_ns").rows() == [(1, 7, 30), (0, 7, 10)]
+
+
 def test_classes():
     made = rank_of(4, 6)
     made.kernel("sgemm_2", 600, 630)
@@ -129,7 +137,9 @@ def test_without_a_device_there_are_no_kernels_to_name():
 
 
 def test_a_key_that_means_nothing():
-    with pytest.raises(InputError, match=r"^by: expected one or more of rank, iteration, stream, category, kind, name"):
+    with pytest.raises(
+        InputError, match=r"^by: expected one or more of rank, iteration, device, stream, category"
+    ):
         kernels(rank_of(5).build(), options=Options(by=("shapes",)))
 
 
