@@ -159,7 +159,47 @@ def moe(step) -> None:
             return
 
 
-JOBS = {"ddp": ddp, "fsdp": fsdp, "tp": tp, "pipeline": pipeline, "moe": moe}
+def collectives(step) -> None:
+    """Everything that gloo can do, once a step, on the world and on groups; `test_every_collective` has the list."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    halves = [dist.new_group([0, 1], group_desc="tp"), dist.new_group([2, 3], group_desc="tp")]
+    group = halves[rank // 2]
+    late = None
+    while True:
+        dist.all_reduce(torch.ones(1024), op=dist.ReduceOp.MAX)
+        dist.all_reduce(torch.ones(2048, dtype=torch.bfloat16), group=group)
+        works = [dist.all_reduce(torch.ones(4096), async_op=True) for _ in range(3)]
+        torch.ones(64).tanh()
+        for work in reversed(works):
+            work.wait()
+        dist.broadcast(torch.ones(128), 2)
+        dist.broadcast(torch.ones(32), 2 * (rank // 2) + 1, group=group)
+        dist.reduce(torch.ones(128), 1, op=dist.ReduceOp.PRODUCT)
+        dist.all_gather([torch.empty(64) for _ in range(size)], torch.ones(64))
+        dist.gather(torch.ones(16), [torch.empty(16) for _ in range(size)] if rank == 3 else None, dst=3)
+        dist.scatter(torch.empty(16), [torch.ones(16)] * size if rank == 0 else None, src=0)
+        dist.all_to_all_single(torch.empty(8, 4), torch.ones(8, 4))
+        rows = [1, 2, 3, 4]
+        dist.all_to_all_single(torch.empty(4 * rows[rank], 2), torch.ones(10, 2), [rows[rank]] * 4, rows)
+        dist.all_to_all([torch.empty(8) for _ in range(size)], [torch.ones(8)] * size)
+        dist.barrier()
+        dist.all_gather_object([None] * size, {"rank": rank})
+        after, before = (rank + 1) % size, (rank - 1) % size
+        sending = dist.isend(torch.ones(100), after, tag=7)
+        dist.recv(torch.empty(100), before, tag=7)
+        sending.wait()
+        ops = [dist.P2POp(dist.isend, torch.ones(200), after), dist.P2POp(dist.irecv, torch.empty(200), before)]
+        for work in dist.batch_isend_irecv(ops):
+            work.wait()
+        if late is None:
+            late = dist.new_group([0, 2, 3], group_desc="late")
+        if rank != 1:
+            dist.all_reduce(torch.ones(8), group=late)
+        if step():
+            return
+
+
+JOBS = {"collectives": collectives, "ddp": ddp, "fsdp": fsdp, "tp": tp, "pipeline": pipeline, "moe": moe}
 
 
 def main(name: str, out: str, steps: int = 2) -> None:

@@ -113,3 +113,75 @@ def test_the_simulation_with_measured_communications_takes_as_long(job):
     simulated = chakra.simulate(result.traces, comm="measured")
     for step in simulated.iterations or (simulated,):
         assert step.finish_ns == pytest.approx(step.measured_ns, rel=0.01)
+
+
+WORLD, HALF, LATE = "world", "half", "late"
+# Of a step: kind, group, bytes, what is reduced, root.
+COLLECTIVES = [
+    ("ALL_REDUCE", WORLD, 4096, "max", None),
+    ("ALL_REDUCE", HALF, 4096, "sum", None),
+    *[("ALL_REDUCE", WORLD, 16384, "sum", None)] * 3,
+    ("BROADCAST", WORLD, 512, None, 2),
+    ("BROADCAST", HALF, 128, None, "second"),
+    ("REDUCE", WORLD, 512, "product", 1),
+    ("ALL_GATHER", WORLD, 256, None, None),
+    ("GATHER", WORLD, 64, None, 3),
+    ("SCATTER", WORLD, 64, None, 0),
+    ("ALL_TO_ALL", WORLD, 128, None, None),
+    ("ALL_TO_ALL", WORLD, 80, None, None),
+    ("ALL_TO_ALL", WORLD, 128, None, None),
+    ("BARRIER", WORLD, 0, None, None),
+    ("ALL_GATHER", WORLD, 8, None, None),
+    ("ALL_GATHER", WORLD, "pickled", None, None),
+    ("ALL_REDUCE", LATE, 32, "sum", None),
+]
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    return chakra.convert(capture_job("collectives", 4, tmp_path_factory.mktemp("collectives"), 1))
+
+
+def test_every_collective(everything):
+    assert everything.quality.matching.findings == ()
+    for rank, trace in zip(everything.traces.ranks, everything.traces, strict=True):
+        groups = {group.name: group.ranks for group in trace.process_groups}
+        members = {WORLD: (0, 1, 2, 3), HALF: (rank // 2 * 2, rank // 2 * 2 + 1), LATE: (0, 2, 3)}
+        rows = trace.nodes.filter(pl.col("type") == NodeType.COMM_COLL_NODE).sort("comm_id")
+        found = [
+            (CommType(kind).name, groups[group], size, op, root)
+            for kind, group, size, op, root in rows.select(
+                "comm_type", "pg_name", "comm_size", "reduce_op", "comm_root"
+            ).iter_rows()
+        ]
+        expected = [
+            (kind, members[group], size, op, members[HALF][1] if root == "second" else root)
+            for kind, group, size, op, root in COLLECTIVES
+            if rank in members[group]
+        ]
+        pickled = [place for place, row in enumerate(expected) if row[2] == "pickled"]
+        assert all(found[place][2] > 0 for place in pickled)
+        expected = [found[place] if place in pickled else row for place, row in enumerate(expected)]
+        assert found == expected
+
+
+def test_every_message(everything):
+    for rank, trace in zip(everything.traces.ranks, everything.traces, strict=True):
+        after, before = (rank + 1) % 4, (rank - 1) % 4
+        rows = trace.nodes.filter(pl.col("type").is_in([NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE]))
+        rows = rows.sort("comm_id").select("type", "comm_src", "comm_dst", "comm_tag", "comm_size")
+        send, receive = int(NodeType.COMM_SEND_NODE), int(NodeType.COMM_RECV_NODE)
+        assert rows.rows() == [
+            (send, rank, after, 7, 400), (receive, before, rank, 7, 400),
+            (send, rank, after, 0, 800), (receive, before, rank, 0, 800),
+        ]  # fmt: skip
+
+
+def test_every_wait(everything):
+    for trace in everything.traces:
+        communications = trace.nodes.filter(pl.col("type") >= NodeType.COMM_SEND_NODE)
+        waits = trace.nodes.filter(pl.col("name") == "c10d::wait")
+        assert sorted(waits["comm_id"]) == sorted(communications["comm_id"])
+        # The three asynchronous ones are waited for in reverse.
+        async_ids = communications.filter("comm_async").sort("comm_id")["comm_id"].to_list()
+        assert waits.filter(pl.col("comm_id").is_in(async_ids)).sort("id")["comm_id"].to_list()[:3] == async_ids[2::-1]
