@@ -4,8 +4,10 @@ Algorithm bandwidth is the size of a communication over its time. Bus bandwidth 
 number of ranks, which makes it comparable with the speed of the links whatever the number of ranks; sizes and factors
 are those of NVIDIA's nccl-tests (`doc/PERFORMANCE.md` there, "Bus bandwidth").
 
-A rank that comes early waits for the others inside its call: its latency says so. The time of the transfer is that of
-the rank that came last, which is the shortest of all; bandwidths are made of it.
+A rank that comes early waits for the others inside its call: its latency says so. Bandwidths are made of the time of
+the transfer, from when the last rank came until the last was done. Ranks of several machines have no clock in common:
+there it is the shortest latency, which is that of the rank that came last (too short for a sender whose data is
+buffered).
 
 Shape letters: P passes, C communications of a rank, M meetings.
 """
@@ -27,6 +29,9 @@ from chakra_et.replay.run import RankResult
 __all__ = ["CommSpeed", "bus_factor", "comm_speeds", "size_bytes"]
 
 _PERCENTILES = (50, 95, 99)
+Int = npt.NDArray[np.int64]
+# A rank's call, and its start and end in each pass, int64 [P, 2].
+_Part = tuple[CommCall, Int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +47,10 @@ class CommSpeed:
         count: How many there were, over all passes.
         latency_p50_ns, latency_p95_ns, latency_p99_ns, latency_max_ns: Time from the call until it was over, of every
             rank.
-        transfer_p50_ns: The median time of the rank that came last.
+        transfer_p50_ns: The median time from when the last rank came until the last was done.
         algorithm_bytes_per_s: Size over the median transfer; 0 where nothing is sent.
         bus_bytes_per_s: That times the factor.
-        recorded_p50_ns: Median duration of the rank that came last in the recording; 0 if the trace has no times.
+        recorded_p50_ns: Median of the shortest recorded duration of its ranks; 0 if the trace has no times.
     """
 
     kind: str
@@ -99,49 +104,50 @@ def size_bytes(call: CommCall) -> int:
     return count * call.item_bytes
 
 
-def comm_speeds(results: Iterable[RankResult]) -> tuple[CommSpeed, ...]:
+def comm_speeds(results: Iterable[RankResult], *, one_clock: bool = True) -> tuple[CommSpeed, ...]:
     """Measure the communications of all ranks.
 
     Args:
         results: What the ranks measured.
+        one_clock: True if all ranks ran on one machine, whose clock they share.
 
     Returns:
         One row for each kind, group and size, by total time.
     """
-    meetings: dict[Key, list[tuple[CommCall, npt.NDArray[np.int64]]]] = {}
+    meetings: dict[Key, list[_Part]] = {}
     for result in results:
         calls = calls_of(result.plan)
         keys = keys_of(result.rank, calls)
-        spent = _durations(result.communications)
+        spent = _times(result.communications)
         for call in calls:
             if call.number in spent:
                 meetings.setdefault(keys[call.number], []).append((call, spent[call.number]))
-    rows: dict[tuple[Any, ...], list[list[tuple[CommCall, npt.NDArray[np.int64]]]]] = {}
+    rows: dict[tuple[Any, ...], list[list[_Part]]] = {}
     for meeting in meetings.values():
         first = meeting[0][0]
         size = max(size_bytes(call) for call, _ in meeting)
         point = not first.is_collective
         members = 2 if point else len(first.ranks)
         rows.setdefault(("send" if point else first.kind, first.group, members, first.dtype, size), []).append(meeting)
-    found = [_speed(key, part) for key, part in rows.items()]
+    found = [_speed(key, part, one_clock=one_clock) for key, part in rows.items()]
     return tuple(sorted(found, key=lambda row: -row.latency_p50_ns * row.count))
 
 
-def _durations(passes: Sequence[npt.NDArray[np.int64]]) -> dict[int, npt.NDArray[np.int64]]:
-    """Return how long each communication took in each pass, by its number."""
+def _times(passes: Sequence[Int]) -> dict[int, Int]:
+    """Return start and end of each communication in each pass, int64 [P, 2], by its number."""
     if not passes:
         return {}
     rows = np.concatenate(passes)
     order = np.argsort(rows[:, 0], kind="stable")
     numbers, begins = np.unique(rows[order, 0], return_index=True)
-    parts = np.split((rows[:, 2] - rows[:, 1])[order], begins[1:])
+    parts = np.split(rows[order, 1:], begins[1:])
     return dict(zip(numbers.tolist(), parts, strict=True))
 
 
-def _speed(key: tuple[Any, ...], meetings: Sequence[Sequence[tuple[CommCall, npt.NDArray[np.int64]]]]) -> CommSpeed:
+def _speed(key: tuple[Any, ...], meetings: Sequence[Sequence[_Part]], *, one_clock: bool) -> CommSpeed:
     kind, group, members, dtype, size = key
-    latencies = np.concatenate([spent for meeting in meetings for _, spent in meeting])
-    transfers = np.concatenate([_last_to_come(meeting) for meeting in meetings])
+    latencies = np.concatenate([times[:, 1] - times[:, 0] for meeting in meetings for _, times in meeting])
+    transfers = np.concatenate([_transfers(meeting, one_clock=one_clock) for meeting in meetings])
     recorded = [min(call.duration_ns for call, _ in meeting) for meeting in meetings]
     transfer = int(np.median(transfers))
     algorithm = size / transfer * 1e9 if transfer else 0.0
@@ -164,7 +170,9 @@ def _speed(key: tuple[Any, ...], meetings: Sequence[Sequence[tuple[CommCall, npt
     )
 
 
-def _last_to_come(meeting: Sequence[tuple[CommCall, npt.NDArray[np.int64]]]) -> npt.NDArray[np.int64]:
-    passes = min(len(spent) for _, spent in meeting)
-    shortest: npt.NDArray[np.int64] = np.min([spent[:passes] for _, spent in meeting], axis=0)
-    return shortest
+def _transfers(meeting: Sequence[_Part], *, one_clock: bool) -> Int:
+    """Return how long the transfer took in each pass, int64 [P]."""
+    passes = min(len(times) for _, times in meeting)
+    starts, ends = (np.array([times[:passes, side] for _, times in meeting]) for side in (0, 1))
+    found: Int = ends.max(axis=0) - starts.max(axis=0) if one_clock else (ends - starts).min(axis=0)
+    return found

@@ -155,9 +155,9 @@ def _plan(trace: Trace, rank: int, size: int, found: Communications, options: Jo
     )
     chosen = Communications(wanted, (*found.skipped, *left_out))
     plan = make_plan(trace, communications=chosen, rank=rank, world_size=size, iterations=_numbers(trace, options))
-    if not options.world_size:
+    if trace.rank == rank and size == (trace.metadata.world_size or size):
         return plan
-    # Tensors of the recorded sizes don't fit: the communicator brings its own.
+    # Another rank's trace, or another number of ranks: recorded tensors don't fit, the communicator brings its own.
     steps = [replace(step, inputs=(), outputs=()) if isinstance(step, Communicate) else step for step in plan.steps]
     return replace(plan, steps=tuple(steps))
 

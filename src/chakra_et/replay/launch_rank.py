@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -65,6 +66,7 @@ class RankReport:
         unchecked: Results that could not be checked.
         wrong: What was wrong with results, in words.
         notes: What was done in another way than recorded.
+        machine: Which machine, in one run of it, so that ranks on one know that they share a clock; empty if unknown.
     """
 
     result: RankResult
@@ -72,6 +74,7 @@ class RankReport:
     unchecked: int = 0
     wrong: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    machine: str = ""
 
 
 def run_task(
@@ -106,6 +109,7 @@ def run_task(
         communicator.unchecked,
         tuple(communicator.wrong),
         tuple(sorted(communicator.notes)),
+        _machine(),
     )
     reports: list[RankReport] = communicator.gather(own, task.active) if task.gather else [own]
     communicator.close()
@@ -131,6 +135,14 @@ def _connect(
         report=report,
         passed=None if passed is None else lambda done: passed(done, total),
     )
+
+
+def _machine() -> str:
+    """Return what tells one run of a machine from all others; where the system doesn't say, its name."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return socket.gethostname()
 
 
 def _nothing(plan: Plan) -> RankResult:

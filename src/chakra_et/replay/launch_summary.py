@@ -172,7 +172,7 @@ def summarize_replay(job: Job, reports: Sequence[RankReport]) -> ReplaySummary:
     done = [report.result for report in reports if len(report.result.iterations)]
     return ReplaySummary(
         accuracies=tuple(accuracy(result) for result in done),
-        speeds=comm_speeds(done),
+        speeds=comm_speeds(done, one_clock=len({report.machine for report in reports if report.machine}) <= 1),
         checked=sum(report.checked for report in reports),
         unchecked=sum(report.unchecked for report in reports),
         wrong=tuple(text for report in reports for text in report.wrong),

@@ -27,6 +27,7 @@ __all__ = ["TorchCommunicator", "connect"]
 
 # gloo's own time-out comes after ours, which can say who is missing.
 _LATER_S = 60
+_PATIENCE = timedelta(days=1)
 _DONE = "chakra/done"
 _POLL_S = 0.1
 
@@ -82,8 +83,9 @@ def connect(
         for group in groups:
             # All ranks make all groups, those that they aren't in as well: torch counts them.
             made[group.name, group.ranks] = dist.new_group(list(group.ranks), timeout=later, backend=options.backend)
-        # Between passes, ranks meet on a group of their own: it keeps out of the way of the recorded ones.
-        control = dist.new_group(list(active) or None, timeout=later, backend="gloo")
+        # Between passes, ranks meet on a group of their own: it keeps out of the way of the recorded ones, and waits for
+        # as long as another rank computes. A rank that ends closes its connections.
+        control = dist.new_group(list(active) or None, timeout=_PATIENCE, backend="gloo")
         averages = options.backend != "gloo"
         if not active or rank in active:
             dist.barrier(control)
@@ -127,6 +129,7 @@ class TorchCommunicator:
         self._events: list[tuple[int, Any, Any]] = []
         self._base: tuple[Any, int] | None = None
         self._batches: dict[int, int] = {}
+        self._last: tuple[CommCall, int] | None = None
         self._watch = Watch(self._store, rank, options.timeout_s, report)
         self._watch.start()
         self.checked, self.unchecked = 0, 0
@@ -157,6 +160,7 @@ class TorchCommunicator:
         if not given and not taken and call.kind != "barrier":
             given, taken, held = self._buffers.lend(call)
         turn = self._watch.called(call)
+        self._last = (call, turn)
         if self._options.check and held:
             self._fill(call, turn, given, taken)
         given, taken, shown = self._wire(call, given), self._wire(call, taken), taken
@@ -198,8 +202,7 @@ class TorchCommunicator:
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        self._synchronize()
         if self._passed is not None:
             self._passed(self._passes)
         self._passes += 1
@@ -216,7 +219,7 @@ class TorchCommunicator:
     def collect(self) -> Sequence[tuple[int, int, int]]:
         """Return (number, start, end) of each communication since the last call, ns of `time.perf_counter_ns`."""
         if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+            self._synchronize()
             base, base_ns = self._base or (self._events[0][1], time.perf_counter_ns())
             for number, begin, end in self._events:
                 if end is not None:
@@ -276,8 +279,7 @@ class TorchCommunicator:
         fill_inputs(call, given, place=call.ranks.index(self._rank), turn=turn, op=op)
 
     def _check(self, call: CommCall, turn: int, taken: Sequence[Any]) -> None:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        self._synchronize()
         op = reduce_op_of(call.reduce_op, averages=self._averages) if call.reduce_op else ""
         place = call.ranks.index(self._rank)
         # Numbers that a backend doesn't know are added as bytes, for their time: there is no result to check.
@@ -300,6 +302,15 @@ class TorchCommunicator:
                 self._buffers.take_back(lent.pop(step.number))
         for held in lent.values():
             self._buffers.take_back(held)
+
+    def _synchronize(self) -> None:
+        """Wait for the device, which may wait for other ranks: there, calls and waits return at once."""
+        if self._device.type != "cuda":
+            return
+        if self._last is not None:
+            self._watch.waits(*self._last)
+        torch.cuda.synchronize(self._device)
+        self._watch.goes_on()
 
     def _event(self) -> Any:
         if self._device.type != "cuda":
