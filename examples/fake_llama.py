@@ -1,6 +1,6 @@
 """Train a Llama-like model with FSDP2 and tensor parallelism: plain PyTorch, as for a cluster of GPUs.
 
-chakra capture --fake --world-size 64 -o out/ examples/fake_llama.py --layers 32 --hidden 4096
+chakra capture --fake --world-size 64 -o out/ -- examples/fake_llama.py --layers 32 --hidden 4096 --heads 32
 torchrun --nproc-per-node 8 examples/fake_llama.py --layers 4 --hidden 1024      # with GPUs
 """
 

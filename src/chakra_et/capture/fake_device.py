@@ -51,8 +51,6 @@ class Relabel(TorchFunctionMode):
         """Call on, with other devices."""
         if func in _KEEP_TENSOR:
             return args[0]
-        if func is torch.Tensor.record_stream:
-            return None
         if func is torch.Tensor.to:
             args = (args[0], *map(relabeled, args[1:]))
         if kwargs:
@@ -77,6 +75,7 @@ def pretend_device(kind: str, local_rank: int, ranks_per_server: int, streams: S
     with contextlib.ExitStack() as stack:
         stack.enter_context(replaced(torch.cpu, _streams(streams)))
         stack.enter_context(replaced(torch, {"Generator": _Generator}))
+        stack.enter_context(replaced(torch.Tensor, {"record_stream": _answer()}))
         context = torch.utils._device.DeviceContext
         stack.enter_context(replaced(context, {"__init__": _on_cpu(context.__init__)}))
         if kind != "cpu":

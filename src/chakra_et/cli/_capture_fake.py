@@ -76,6 +76,8 @@ def run_fake(args: argparse.Namespace, command: list[str]) -> int:
         ranks_per_server=args.ranks_per_server,
     )
     script = script_of(command)
+    if script[0] != "-m" and not Path(script[0]).is_file():
+        raise InputError(f"{script[0]}: expected a Python script, found none of that name")
     _remove_earlier(out)
     with tempfile.TemporaryDirectory(prefix="chakra-fake-") as mailbox, progress_bar() as progress:
 
@@ -88,7 +90,7 @@ def run_fake(args: argparse.Namespace, command: list[str]) -> int:
         hosts = [str(path) for one in found for path in one.files if path.name.startswith("host.")]
         result = convert_to(hosts, out, force=args.force, progress=progress)
     _report(found, result, as_json=args.json)
-    traces = [out / f"trace.{rank}.et" for rank in result.traces.ranks]
+    traces = [*(out / f"trace.{rank}.et" for rank in result.traces.ranks), out / "quality.json"]
     print_wrote([*(path for one in found for path in one.files), *traces], to_stderr=args.json)
     for failure in result.failed:
         print_line(f"chakra: error: {failure.error}", to_stderr=True)
@@ -115,9 +117,7 @@ def script_of(command: list[str]) -> list[str]:
     if words and Path(words[0]).name in _LAUNCHERS:
         begins = (place for place, word in enumerate(words) if place and (word.endswith(".py") or word == "-m"))
         words = words[next(begins, len(words)) :]
-    if not words or (words[0] == "-m" and len(words) < 2) or (words[0] != "-m" and not Path(words[0]).is_file()):
-        if words and words[0].endswith(".py"):
-            raise InputError(f"{words[0]}: expected a Python script, found none of that name")
+    if not words or (words[0] == "-m" and len(words) < 2):
         raise InputError(f"expected a Python script or -m MODULE to capture, got {' '.join(command) or 'nothing'!r}")
     return words
 
@@ -130,8 +130,8 @@ def _remove_earlier(out: Path) -> None:
 
 def _run_rank(script: list[str], rank: int, options: FakeOptions, *, mailbox: Path, timeout_s: int) -> FakeRank:
     command = [sys.executable, "-m", "chakra_et.capture.fake_main", options.to_text(), str(rank), str(mailbox), *script]
-    # What the script prints is the job's, and not a result of ours.
-    child = subprocess.Popen(command, stdout=sys.stderr)
+    # What the script prints is no result of ours: it goes where errors go.
+    child = subprocess.Popen(command, stdout=2)
     try:
         child.wait(timeout_s)
     except subprocess.TimeoutExpired as err:

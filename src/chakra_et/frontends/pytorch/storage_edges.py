@@ -76,7 +76,8 @@ def _pair(reads: list[list[_Extent]], writes: list[list[_Extent]], last: Int) ->
                     pairs.add((writer, row))
                     if begin <= low and high <= end:
                         break
-        for writer in reversed(ending.get(row, ())):
+        # Of calls that end together, the innermost has written.
+        for writer in ending.get(row, ()):
             for storage, low, high in writes[writer]:
                 kept = [one for one in live.get(storage, ()) if one[0] < low or one[1] > high]
                 live[storage] = [*kept, (low, high, writer)]
@@ -118,11 +119,9 @@ def _extents(value: Any, shape: Any, strides: Any) -> Iterator[_Extent]:
     if not isinstance(value, list):
         return
     if len(value) == 6 and isinstance(value[5], str):
-        _, storage, offset, numel, item, _ = value
-        if storage and numel:
-            span = numel
-            if isinstance(strides, list) and strides and len(strides) == len(shape):
-                span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+        if all(type(part) is int for part in value[:5]) and value[1] and value[3]:
+            _, storage, offset, numel, item, _ = value
+            span = _span(shape, strides) or numel
             yield _Extent(storage, offset * item, (offset + span) * item)
         return
     if not isinstance(shape, list):
@@ -130,6 +129,15 @@ def _extents(value: Any, shape: Any, strides: Any) -> Iterator[_Extent]:
     inner = strides if isinstance(strides, list) and len(strides) == len(value) else [None] * len(value)
     for parts in zip(value, shape, inner, strict=False):
         yield from _extents(*parts)
+
+
+def _span(shape: Any, strides: Any) -> int:
+    """Return the elements from a tensor's first to its last; 0 if they aren't told."""
+    if not (isinstance(shape, list) and isinstance(strides, list) and strides and len(shape) == len(strides)):
+        return 0
+    if not all(type(part) is int for part in (*shape, *strides)):
+        return 0
+    return int(1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)))
 
 
 @lru_cache(maxsize=1 << 14)
