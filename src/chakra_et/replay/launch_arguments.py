@@ -48,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--type", choices=_TYPES, action="append", default=[], metavar="KIND",
-        help="only communications of a kind, such as allreduce, _allgather_base, alltoall_base, send; may be repeated",
+        help="only communications of a kind, such as allreduce or send; may be repeated",
     )  # fmt: skip
     parser.add_argument("--world-size", type=_number(1), default=0, metavar="N", help="ranks, at most as recorded")
     parser.add_argument(

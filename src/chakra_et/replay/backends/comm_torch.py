@@ -83,7 +83,7 @@ def connect(
         for group in groups:
             # All ranks make all groups, those that they aren't in as well: torch counts them.
             made[group.name, group.ranks] = dist.new_group(list(group.ranks), timeout=later, backend=options.backend)
-        # Between passes, ranks meet on a group of their own: it keeps out of the way of the recorded ones, and waits for
+        # Between passes, ranks meet on a group of their own: it keeps out of the recorded ones' way, and waits for
         # as long as another rank computes. A rank that ends closes its connections.
         control = dist.new_group(list(active) or None, timeout=_PATIENCE, backend="gloo")
         averages = options.backend != "gloo"
