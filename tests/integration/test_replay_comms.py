@@ -300,6 +300,10 @@ def test_the_command_line(sets, tmp_path, chakra):
     assert done.code == 0, done.err
     assert "all as they must be" in done.out
     assert f"Wrote {out / 'replay.json'}" in done.out
+    (out / "host.0.json.gz").touch()
+    mixed = chakra(*words, "--profile", out)
+    assert mixed.code == 1
+    assert "expected no earlier capture in the folder" in mixed.err
     again = chakra(*words, "-o", out)
     assert again.code == 1
     assert "--force" in again.err

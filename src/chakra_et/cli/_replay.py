@@ -72,11 +72,11 @@ def print_replay(summary: ReplaySummary) -> None:
 def _print_speeds(summary: ReplaySummary) -> None:
     if not summary.speeds:
         return
-    columns = ("communication", "ranks", "size", "count", "latency\np50", "\np95", "\np99", "bus\nbandwidth",
+    columns = ("kind, group", "ranks", "size", "count", "latency\np50", "\np95", "\np99", "bus\nbandwidth",
                "recorded\np50")  # fmt: skip
     rows = [
         (
-            f"{speed.kind.strip('_')}, group {speed.group}", str(speed.members), format_bytes(speed.size_bytes),
+            f"{speed.kind.strip('_')} {speed.group}", str(speed.members), format_bytes(speed.size_bytes),
             format_count(speed.count), format_ns(speed.latency_p50_ns), format_ns(speed.latency_p95_ns),
             format_ns(speed.latency_p99_ns), _rate(speed.bus_bytes_per_s),
             format_ns(speed.recorded_p50_ns) if speed.recorded_p50_ns else "-",
