@@ -117,8 +117,8 @@ def found_collectives(trace: Trace) -> Counter[Collective]:
     return Counter((ranks[name], CommType(kind).name, size) for name, kind, size in rows)
 
 
-def capture(model: Model, folder: Path) -> tuple[float, float]:
-    """Capture rank 0 in a process of its own; return seconds and MB."""
+def capture(model: Model, folder: Path) -> tuple[float, float, float]:
+    """Capture rank 0 in a process of its own; return seconds, those of the CPU, and MB."""
     options = FakeOptions(str(folder), world_size=model.world_size).to_text()
     command = [sys.executable, "-W", "ignore", "-m", "chakra_et.capture.fake_main", options, "0", str(folder)]
     begin = time.perf_counter()
@@ -126,7 +126,7 @@ def capture(model: Model, folder: Path) -> tuple[float, float]:
     _, status, used = os.wait4(child.pid, 0)
     if status:
         raise SystemExit(f"expected the capture to end well, it ended with status {status}")
-    return time.perf_counter() - begin, used.ru_maxrss / 1024
+    return time.perf_counter() - begin, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
 
 def main() -> None:
@@ -134,16 +134,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true", help="a model that takes seconds")
     models = {"8 ranks, 2 layers x 512": SMALL} if parser.parse_args().small else LARGE
-    print("model                            capture   memory      nodes  convert  collectives  equal to the formula")
+    print(
+        "model                            capture       CPU   memory      nodes  convert  collectives  as the formula"
+    )
     for name, model in models.items():
         with tempfile.TemporaryDirectory() as folder:
-            seconds, megabytes = capture(model, Path(folder))
+            seconds, cpu, megabytes = capture(model, Path(folder))
             begin = time.perf_counter()
             trace = convert([Path(folder) / "host.0.json.gz"]).traces.trace(0)
             converted = time.perf_counter() - begin
         found = found_collectives(trace)
         print(
-            f"{name:<31} {seconds:6.1f} s {megabytes:5.0f} MB {len(trace):10,} {converted:6.1f} s "
+            f"{name:<31} {seconds:6.1f} s {cpu:7.1f} s {megabytes:5.0f} MB {len(trace):10,} {converted:6.1f} s "
             f"{found.total():12,}  {'yes' if found == expected_collectives(model) else 'NO'}"
         )
 

@@ -134,6 +134,9 @@ def test_fsdp_and_tensor_parallel(captured):
     groups = {group.description: group.ranks for group in trace.process_groups}
     assert groups["mesh_tp"] == (0, 1)
     assert groups["mesh_dp"] == (0, 2, 4, 6)
+    # Whatever a communication brings is used by somebody, whom its tensor leads to.
+    used = {one for deps in trace.nodes["data_deps"] for one in deps}
+    assert set(communications(trace)["id"]) <= used
     check(traces, 8)
 
 

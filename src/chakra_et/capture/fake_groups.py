@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from chakra_et.capture.fake_log import Log
 
-__all__ = ["World", "environment_of", "local_environment", "replaced"]
+__all__ = ["World", "environment_of", "local_environment", "replaced", "replaced_everywhere"]
 
 _METHODS = (
     "allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single",
@@ -73,6 +75,32 @@ def replaced(owner: Any, changes: Mapping[str, Any]) -> Iterator[None]:
                 setattr(owner, name, before[name])
             else:
                 delattr(owner, name)
+
+
+@contextlib.contextmanager
+def replaced_everywhere(owner: Any, changes: Mapping[str, Any]) -> Iterator[None]:
+    """Give functions of a module other values for a while, also in the modules that imported them by name.
+
+    Args:
+        owner: The module that has them.
+        changes: The other values, by the functions' names; those that the module lacks are left out.
+    """
+    pairs = [(getattr(owner, name), value) for name, value in changes.items() if hasattr(owner, name)]
+    _swap(pairs)
+    try:
+        yield
+    finally:
+        # Modules that were imported meanwhile have the other values by name.
+        _swap([(value, before) for before, value in pairs])
+
+
+def _swap(pairs: list[tuple[Any, Any]]) -> None:
+    known = {id(before): after for before, after in pairs}
+    for module in list(sys.modules.values()):
+        if isinstance(module, ModuleType):
+            names = vars(module)
+            for name in [name for name, value in names.items() if id(value) in known]:
+                names[name] = known[id(names[name])]
 
 
 class World:
@@ -144,17 +172,18 @@ class World:
             methods = {name: self._keeping_op(getattr(dist.ProcessGroup, name)) for name in _METHODS
                        if hasattr(dist.ProcessGroup, name)}  # fmt: skip
             stack.enter_context(replaced(dist.ProcessGroup, methods))
-            for kind in (dist.Work, torch._C._distributed_c10d.FakeWork):
-                if "wait" in vars(kind):
+            # Not all versions have a class of its own for what the fake backend returns.
+            kinds: list[Any] = [dist.Work, getattr(torch._C._distributed_c10d, "FakeWork", None)]
+            for kind in kinds:
+                if "wait" in vars(kind or object):
                     stack.enter_context(replaced(kind, {"wait": self._noting_wait(kind.wait)}))
-            names: dict[str, Any] = {
+            functions: dict[str, Any] = {
                 "init_process_group": self.init,
                 "new_group": self.new_group,
                 "split_group": self.split_group,
                 "is_nccl_available": lambda: True,
             }
-            for module in (dist, dist.distributed_c10d, torch.distributed.device_mesh):
-                stack.enter_context(replaced(module, names))
+            stack.enter_context(replaced_everywhere(dist.distributed_c10d, functions))
             yield
 
     def _keeping_op(self, method: Callable[..., Any]) -> Callable[..., Any]:

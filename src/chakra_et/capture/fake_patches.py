@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from chakra_et.capture.fake_ddp import pretend_ddp
-from chakra_et.capture.fake_groups import World, replaced
+from chakra_et.capture.fake_groups import World, replaced, replaced_everywhere
 from chakra_et.capture.fake_imports import when_imported
 from chakra_et.capture.fake_log import Log
 from chakra_et.capture.fake_values import Values
@@ -45,8 +45,10 @@ def patched_libraries(world: World, log: Log, values: Values, *, foreach: bool) 
         foreach: Optimizers use their multi-tensor implementation, as on an accelerator.
     """
     with contextlib.ExitStack() as stack:
-        for owner, changes in _changes(world, log.warnings, values):
+        for owner, changes in _methods(world, values):
             stack.enter_context(replaced(owner, changes))
+        for owner, changes in _functions(world, log.warnings):
+            stack.enter_context(replaced_everywhere(owner, changes))
         if foreach:
             stack.enter_context(_many_tensors_at_once())
         stack.enter_context(pretend_ddp(log.warnings))
@@ -72,7 +74,15 @@ def _many_tensors_at_once() -> Iterator[None]:
         yield
 
 
-def _changes(world: World, warnings: Counter[str], values: Values) -> Iterator[tuple[Any, dict[str, Any]]]:
+def _functions(world: World, warnings: Counter[str]) -> Iterator[tuple[Any, dict[str, Any]]]:
+    meshes = torch.distributed.device_mesh
+    yield meshes, {"init_device_mesh": _on_cpu_mesh(meshes.init_device_mesh)}
+    yield dist.distributed_c10d, _object_collectives(world)
+    yield torch.multiprocessing, {"spawn": _spawn(world)}
+    yield torch, {"compile": _uncompiled(warnings), "save": _unsaved(warnings)}
+
+
+def _methods(world: World, values: Values) -> Iterator[tuple[Any, dict[str, Any]]]:
     def listed(tensor: torch.Tensor) -> Any:
         return values.real(tensor).tolist()
 
@@ -81,17 +91,10 @@ def _changes(world: World, warnings: Counter[str], values: Values) -> Iterator[t
         return values.real(tensor).numpy()
 
     yield torch.distributed.device_mesh.DeviceMesh, _mesh_methods(world.serial)
-    make_mesh = torch.distributed.device_mesh.init_device_mesh
-    for module in (torch.distributed.device_mesh, dist):
-        yield module, {"init_device_mesh": _on_cpu_mesh(make_mesh)}
-    for module in (dist, dist.distributed_c10d):
-        yield module, _object_collectives(world)
     loader = torch.utils.data.DataLoader
     yield loader, {"__init__": _without_workers(loader.__init__), "__iter__": _outside(loader.__iter__)}
     batches = torch.utils.data.dataloader._BaseDataLoaderIter
     yield batches, {"__next__": _outside(batches.__next__)}
-    yield torch.multiprocessing, {"spawn": _spawn(world)}
-    yield torch, {"compile": _uncompiled(warnings), "save": _unsaved(warnings)}
     yield torch.nn.Module, {"_apply": _apply}
     yield FakeTensor, {"tolist": listed, "numpy": array, "__format__": _format}
 

@@ -75,7 +75,8 @@ def convert_host(host: HostTrace, *, sources: tuple[dict[str, Any], ...]) -> tup
         family=header.family if header is not None else "collected",
         sources=sources,
     )
-    return Trace(frame.select(present), tuple(groups.values()), metadata), _facts(host, nodes, described)
+    facts = _facts(host, nodes, described, is_compiled=header is not None)
+    return Trace(frame.select(present), tuple(groups.values()), metadata), facts
 
 
 def _types(nodes: pl.DataFrame, described: dict[int, CommColumns]) -> pl.Series:
@@ -132,13 +133,16 @@ def _communications(count: int, described: dict[int, CommColumns], waits: dict[i
     return {**columns, "comm_id": columns["comm_id"].fill_null(awaited)}
 
 
-def _facts(host: HostTrace, nodes: pl.DataFrame, described: dict[int, CommColumns]) -> RankFacts:
+def _facts(host: HostTrace, nodes: pl.DataFrame, described: dict[int, CommColumns], *, is_compiled: bool) -> RankFacts:
+    without = "host-only trace without times: no profile was given, so durations are 0"
+    if is_compiled:
+        without = "captured before execution: durations are 0; simulate it with a model of compute (roofline)"
     return RankFacts(
         host_ops=nodes.height,
         communications=len(described),
         unknown_communications=sum(bool(columns.unknown_comm) for columns in described.values()),
         warnings=(
-            "host-only trace without times: no profile was given, so durations are 0",
+            without,
             *(f"{host.path}: {repair}" for repair in host.repairs),
         ),
     )
