@@ -35,11 +35,17 @@ def add_manifest(trace: Trace, path: str | None) -> Trace:
     told = {"file": str(path).replace("\\", "/").rpartition("/")[2], "kind": "manifest"}
     told |= {name: record[name] for name in _FACTS if record.get(name)}
     metadata = replace(trace.metadata, sources=(*trace.metadata.sources, told))
-    for name in ("rank", "world_size"):
-        value = record.get(name)
-        if getattr(metadata, name) is None and isinstance(value, int) and 0 <= value <= MOST_RANKS:
-            metadata = replace(metadata, **{name: value})
+    rank, size = (_count(record.get(name)) for name in ("rank", "world_size"))
+    metadata = replace(
+        metadata,
+        rank=rank if metadata.rank is None else metadata.rank,
+        world_size=size if metadata.world_size is None else metadata.world_size,
+    )
     return replace(trace, process_groups=(*trace.process_groups, *more), metadata=metadata)
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and 0 <= value <= MOST_RANKS else None
 
 
 def _read(path: str) -> dict[str, Any]:

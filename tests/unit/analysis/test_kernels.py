@@ -137,9 +137,7 @@ def test_without_a_device_there_are_no_kernels_to_name():
 
 
 def test_a_key_that_means_nothing():
-    with pytest.raises(
-        InputError, match=r"^by: expected one or more of rank, iteration, device, stream, category"
-    ):
+    with pytest.raises(InputError, match=r"^by: expected one or more of rank, iteration, device, stream, category"):
         kernels(rank_of(5).build(), options=Options(by=("shapes",)))
 
 
