@@ -36,12 +36,18 @@ _PATIENCE_S = 30.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
+    # What follows a script is the script's, also if it begins like an option of ours.
+    parser.allow_abbrev = False
     parser.add_argument("-o", "--out", type=output_path, default="chakra-capture", help="folder (default: %(default)s)")
     parser.add_argument(
         "--wait", type=whole_number(0), metavar="N", help="steps before the window (default: 10; with --fake: 1)"
     )
     parser.add_argument(
-        "--warmup", type=whole_number(0), default=2, metavar="N", help="steps to warm up in (default: %(default)s)"
+        "--warmup",
+        type=whole_number(0),
+        default=2,
+        metavar="N",
+        help="steps to warm up in (default: %(default)s; not with --fake)",
     )
     parser.add_argument(
         "--active", type=whole_number(1), default=1, metavar="N", help="steps to record (default: %(default)s)"

@@ -113,6 +113,8 @@ class Accuracy:
         recorded_ns: Recorded time of an iteration, on average.
         replayed_ns: Replayed time of an iteration, on average.
         error: Replayed less recorded, as a share of recorded; None without recorded times.
+        job_step_ns: What a step of the job took just before it was recorded, where the capture tells: a recorded step
+            is slowed down by its profilers.
         host_time: What paced the calls, as in `ReplayOptions`: with ``measured``, the step can't be shorter than
             recorded, and the time of its operators tells what it would take without the recorded host.
         operators_recorded_ns: Recorded time of the calls of operators in a pass.
@@ -133,6 +135,7 @@ class Accuracy:
     recorded_ns: int
     replayed_ns: int
     error: float | None
+    job_step_ns: int | None
     host_time: str
     operators_recorded_ns: int
     operators_replayed_ns: int
@@ -153,6 +156,9 @@ class Accuracy:
         step = f"a step takes {format_ns(self.replayed_ns)}"
         if self.error is not None:
             step += f" where {format_ns(self.recorded_ns)} were recorded ({self.error:+.1%})"
+        if self.job_step_ns:
+            step += f", and {format_ns(self.job_step_ns)} in the job before it was recorded"
+            step += f" ({self.replayed_ns / self.job_step_ns - 1:+.1%})"
         if self.host_time == "measured":
             step += ", its calls paced as recorded"
         parts = [step]
@@ -190,6 +196,7 @@ def accuracy(result: RankResult) -> Accuracy:
         recorded_ns=recorded,
         replayed_ns=replayed,
         error=_error(recorded, replayed) if timed else None,
+        job_step_ns=result.plan.job_step_ns,
         host_time=result.host_time,
         operators_recorded_ns=sum(_recorded(steps[place]) for place in called),
         operators_replayed_ns=int(took[:, called].sum(axis=1).mean()) if called and len(took) else 0,

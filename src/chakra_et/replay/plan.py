@@ -6,6 +6,7 @@ Shape letters: N nodes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from chakra_et.errors import ReplayError
@@ -68,7 +69,14 @@ def make_plan(
             f"rank {rank}: expected operators with a schema or communications to replay, got none; record the job with "
             "an ExecutionTraceObserver (`chakra capture`), and convert its execution trace along with the profile"
         )
-    return plan
+    return replace(plan, job_step_ns=_job_step_ns(trace))
+
+
+def _job_step_ns(trace: Trace) -> int | None:
+    """Return what the manifest of the capture says of steps before the window: a recorded step is slowed down."""
+    windows = [source["window"] for source in trace.metadata.sources if isinstance(source.get("window"), dict)]
+    told = windows[-1].get("step_before_ns") if windows else None
+    return int(told) if isinstance(told, int | float) and 0 < told < 2**62 else None
 
 
 def _chosen(windows: Sequence[Window], wanted: Sequence[int], rank: int) -> list[Window]:

@@ -219,6 +219,8 @@ class Plan:
         storages: [M] what the tensors lie in.
         groups: The process groups that the trace names.
         has_times: False if the trace was recorded without times.
+        job_step_ns: What a step of the job took just before it was recorded, on average; None if the capture doesn't
+            tell.
     """
 
     rank: int
@@ -229,6 +231,7 @@ class Plan:
     storages: tuple[Storage, ...]
     groups: tuple[ProcessGroup, ...] = ()
     has_times: bool = True
+    job_step_ns: int | None = None
 
 
 class Communicator(Protocol):

@@ -1,6 +1,7 @@
 """The report, from times written by hand."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,6 +87,13 @@ def test_the_headline():
         "(78.0% of their recorded time), in 160 ns instead of 160 ns"
     )
     assert "calls paced as recorded" in accuracy(result(host_time="measured")).headline
+
+
+def test_the_job_before_it_was_recorded():
+    found = result()
+    told = accuracy(result(plan=replace(found.plan, job_step_ns=200)))
+    assert (told.job_step_ns, accuracy(found).job_step_ns) == (200, None)
+    assert ", and 200 ns in the job before it was recorded (+50.0%); 2 of 4" in told.headline
 
 
 def test_it_is_plain_data():

@@ -1,5 +1,7 @@
 """Traces of a few calls, and the plans made of them."""
 
+from dataclasses import replace
+
 import pytest
 
 from chakra_et.errors import ReplayError
@@ -133,6 +135,19 @@ def test_iterations_are_chosen_by_number():
     assert [one.number for one in make_plan(trace, iterations=[4]).iterations] == [4]
     with pytest.raises(ReplayError, match="expected an iteration to replay, got 7; there are: #3, #4"):
         make_plan(trace, iterations=[7])
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [({"step_before_ns": 1500.6}, 1500), ({"step_before_ns": None}, None), ({"step_before_ns": "1"}, None), ([], None)],
+)
+def test_the_step_of_the_job_is_the_captures(window, expected):
+    calls = Calls()
+    calls.add("aten::relu", [tensor(1, 1, (4,))], [tensor(2, 2, (4,))])
+    trace = calls.build()
+    sources = ({"kind": "kineto"}, {"kind": "manifest", "window": window})
+    trace = replace(trace, metadata=replace(trace.metadata, sources=sources))
+    assert make_plan(trace).job_step_ns == expected
 
 
 def test_nothing_to_replay_is_an_error():
