@@ -53,6 +53,14 @@ def test_several_results_and_lists():
     assert [one.tolist() for one in bound.call([torch.zeros(1), torch.ones(1)], 1.5)] == [[1.5], [2.5]]
 
 
+def test_operators_that_open_files_are_not_called():
+    schema = (
+        "aten::from_file(str filename, bool? shared=None, int? size=0, *, ScalarType? dtype=None, "
+        "Layout? layout=None, Device? device=None, bool? pin_memory=None) -> Tensor"
+    )
+    assert "takes the name of a file" in bind(schema, "/tmp/x", True, 4, None, None, None, None)
+
+
 def test_a_schema_that_has_changed_since():
     # Recorded before the operator had `memory_format`, and with an argument that is gone.
     older = "aten::clone(Tensor self) -> Tensor"

@@ -205,6 +205,8 @@ def _find(text: str) -> Operator | str:
         operator = getattr(getattr(getattr(torch.ops, space), short), overload or "default")
     except AttributeError:
         return "no such operator is registered here"
+    if any("file" in one.name for one in schema.arguments):
+        return "it takes the name of a file: a trace, which may come from anybody, shall not open one"
     parameters = tuple(
         Parameter(
             one.name,
