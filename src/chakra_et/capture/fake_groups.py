@@ -161,10 +161,6 @@ class World:
         self._works[handle] = number
         self._latest = (number, handle)
 
-    def forget_latest(self) -> None:
-        """Let the handle of the last communication go."""
-        self._latest = None
-
     @contextlib.contextmanager
     def intercept(self) -> Iterator[None]:
         """Wrap what tells of communications."""

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chakra_et.cli._capture_fake import add_fake_arguments, run_fake
+from chakra_et.cli._captures import make_room
 from chakra_et.cli._output import print_json, print_line, print_table
 from chakra_et.cli._types import output_path, seconds, whole_number
-from chakra_et.errors import InputError, OutputError
+from chakra_et.errors import InputError
 
 if TYPE_CHECKING:
     from chakra_et.capture.options import CaptureOptions
 
-_NAMES = ("host.*.json*", "device.*.json*", "manifest.*.json")
 # Enough for allocators and autotuners to settle.
 _WAIT = 10
 _PATIENCE_S = 30.0
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         active=args.active, ranks=args.ranks, stacks=args.stacks, memory=args.memory,
         index_ranges=args.index_ranges, anonymous=args.anonymous, after_seconds=args.after, seconds=args.seconds,
     )  # fmt: skip
-    _make_room(args.out, force=args.force)
+    make_room(args.out, force=args.force)
     code = _run_job(command, options, to_stderr=args.json)
     return _report(args.out, code, as_json=args.json, steps=not args.seconds)
 
@@ -105,19 +105,6 @@ def _ranks(text: str) -> tuple[int, ...]:
             raise argparse.ArgumentTypeError(f"expected ranks such as 0,8-15, got '{text}'")
         found.extend(range(int(low), int(high or low) + 1))
     return tuple(sorted(set(found)))
-
-
-def _make_room(folder: Path, *, force: bool) -> None:
-    """Take an earlier capture out of the folder, or refuse to mix with it."""
-    earlier = sorted(path for pattern in _NAMES for path in folder.glob(pattern))
-    if earlier and not force:
-        raise OutputError(f"{earlier[0]}: expected no earlier capture in the folder; name another, or add --force")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in earlier:
-            path.unlink()
-    except OSError as err:
-        raise OutputError(f"{folder}: expected a folder to write to, got an error: {err.strerror}") from err
 
 
 def _run_job(command: list[str], options: CaptureOptions, *, to_stderr: bool) -> int:

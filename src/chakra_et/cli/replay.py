@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from chakra_et.cli._captures import make_room
 from chakra_et.cli._output import print_json, print_wrote
 from chakra_et.cli._profiles import add_source, read_source
 from chakra_et.cli._progress import progress_bar
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         refuse_no_folder(args.out)
         refuse_existing(args.out / "replay.json", force=args.force)
     if args.profile is not None and not args.dry_run:
-        _make_room(args.profile, force=args.force)
+        make_room(args.profile, force=args.force)
     try:
         options = job_options(args)
     except argparse.ArgumentTypeError as err:
@@ -69,19 +70,6 @@ def run(args: argparse.Namespace) -> int:
             f"--world-size {args.nproc}"
         )
     return _show_plan(args, job) if args.dry_run else _replay(args, job)
-
-
-def _make_room(folder: Path, *, force: bool) -> None:
-    """Take an earlier capture out of a folder, or refuse to mix with it."""
-    from chakra_et.errors import OutputError
-    from chakra_et.io import refuse_no_folder
-
-    refuse_no_folder(folder)
-    earlier = sorted(path for kind in ("host", "device", "manifest") for path in folder.glob(f"{kind}.*.json*"))
-    if earlier and not force:
-        raise OutputError(f"{earlier[0]}: expected no earlier capture in the folder; name another, or add --force")
-    for path in earlier:
-        path.unlink()
 
 
 def _read(name: str, progress: object) -> TraceSet:
