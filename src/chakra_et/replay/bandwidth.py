@@ -135,9 +135,9 @@ def comm_speeds(results: Iterable[RankResult], *, one_clock: bool = True) -> tup
 
 def _times(passes: Sequence[Int]) -> dict[int, Int]:
     """Return start and end of each communication in each pass, int64 [P, 2], by its number."""
-    if not passes:
+    rows = np.concatenate([*passes, np.zeros((0, 3), np.int64)])
+    if not len(rows):
         return {}
-    rows = np.concatenate(passes)
     order = np.argsort(rows[:, 0], kind="stable")
     numbers, begins = np.unique(rows[order, 0], return_index=True)
     parts = np.split(rows[order, 1:], begins[1:])
