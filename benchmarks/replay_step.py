@@ -6,8 +6,8 @@ Parts (default: step and ddp):
 
     step      one process, a transformer of about 900 small operators: the job's own step without a profiler, and the
               replay of its recording without pace (`--host-time none`); the ratio of their medians
-    ddp       2 ranks on gloo, a DDP transformer: recorded with `chakra capture`, converted, replayed; its mean step
-              against the recorded one, and the share of the operators' recorded time that was called
+    ddp       2 ranks on gloo, a DDP transformer: recorded with `chakra capture`, converted, replayed at each pace; its
+              mean step against the recorded one and the job's own, and the share of operators' time that was called
     megatron  the compute of FOLDER/megatron-tp8-a100, rank 0, a GPU's trace on the CPU: operators called. It takes an
               A100 0.6 s and two CPU cores most of an hour a pass; there are two
 
@@ -135,10 +135,11 @@ def measure_ddp(repeats: int) -> None:
         subprocess.run([*launch, "job", str(profiles)], check=True, capture_output=True, timeout=300, env=environment)
         chakra.save(chakra.convert(profiles).traces, traces)
         command = [sys.executable, "-m", "chakra_et.cli", "replay", str(traces), "--json", "--repeats", str(repeats)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300, env=environment)
-    told = json.loads(done.stdout)
-    for rank in told["ranks"]:
-        print(f"ddp: {rank['headline']}")
+        for pace in ("measured", "gaps", "none"):
+            words = [*command, "--host-time", pace]
+            done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=300, env=environment)
+            for rank in json.loads(done.stdout)["ranks"]:
+                print(f"ddp, --host-time {pace}: {rank['headline']}")
 
 
 def measure_megatron(traces: Path) -> None:
