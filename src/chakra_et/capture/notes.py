@@ -89,9 +89,11 @@ class Notes:
         undo.callback(library._destroy)
         for operator in _communications():
             library.impl(operator._schema.name.partition("::")[2], self._noted(operator), _KEY)
-        functional = torch.library.Library("_c10d_functional", "IMPL")
-        undo.callback(functional._destroy)
-        functional.impl("wait_tensor", self._waiting(torch.ops._c10d_functional.wait_tensor.default), _KEY)
+        wait = torch.ops._c10d_functional.wait_tensor.default
+        if hasattr(wait, "redispatch"):
+            functional = torch.library.Library("_c10d_functional", "IMPL")
+            undo.callback(functional._destroy)
+            functional.impl("wait_tensor", self._waiting(wait), _KEY)
         for name in _REDUCING:
             if name in vars(dist.ProcessGroup):
                 undo.enter_context(_replaced(dist.ProcessGroup, name, self._keeping_reduce_op))
@@ -183,7 +185,14 @@ def _communications() -> list[Any]:
     """Return the ``c10d`` operators that take a process group."""
     names = sorted({name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names()})
     own = [getattr(torch.ops.c10d, name[len("c10d::") :]).default for name in names if name.startswith("c10d::")]
-    return [operator for operator in own if any(map(_is_group, operator._schema.arguments))]
+    calls = [operator for operator in own if any(map(_is_group, operator._schema.arguments))]
+    return [operator for operator in calls if hasattr(operator, "redispatch") or _has_own_kernels(operator)]
+
+
+def _has_own_kernels(operator: Any) -> bool:
+    """Tell whether each device that communicates has a kernel of its own for an operator."""
+    keys = ("CPU", "CUDA") if torch.cuda.is_available() else ("CPU",)
+    return all(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key) for key in keys)
 
 
 def _is_group(argument: Any) -> bool:
@@ -206,7 +215,7 @@ def _pass_on(operator: Any, arguments: tuple[Any, ...]) -> Any:
     tensor = next(_tensors(arguments))
     if hasattr(operator, "redispatch"):
         return operator.redispatch(torch._C._dispatch_keys(tensor) & _AFTER, *arguments)
-    # PyTorch 2.3
+    # PyTorch 2.3: only for kernels of a device; another would end the process.
     return operator._op_dk(getattr(torch._C.DispatchKey, tensor.device.type.upper()), *arguments)
 
 

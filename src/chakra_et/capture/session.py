@@ -91,6 +91,7 @@ class Session:
         record = self._describe(reason, before_ns)
         if not self._exported:
             self._partial.partial_host.unlink(missing_ok=True)
+            self._keep_resources(self._partial)
             raise RuntimeError(f"the window ended in its warm-up, after {self._steps} steps; nothing was recorded")
         if at_once:
             self._write(record)
@@ -180,6 +181,7 @@ class Session:
     def _write(self, record: dict[str, Any]) -> None:
         anonymous = self._options.anonymous
         files = CaptureFiles(self._partial.folder, record["rank"])
+        self._keep_resources(files)
         names = []
         for source, target in (
             (self._partial.partial_host, files.host),
@@ -190,7 +192,6 @@ class Session:
                     record["warnings"].append(f"{target.name} is cut off: was the disk full?")
                 compress(source, target, anonymous=anonymous)
                 names.append(target.name)
-        self._keep_resources(files)
         record["files"] = names
         write_manifest(files.manifest, record)
         for warning in record["warnings"]:
