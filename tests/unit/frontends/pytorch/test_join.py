@@ -66,7 +66,7 @@ def test_by_name_and_order_without_ids():
 
 
 def test_an_offset_that_drifts_gives_way_to_the_order():
-    """PyTorch 2.3 numbers what it shows in the profile alone; behind each operator that it hides, the offset is another."""
+    """PyTorch 2.3 numbers what its profile shows; behind each operator that it hides, the offset is another."""
     names = [f"aten::op{i % 5}" for i in range(100)]
     nodes = [node(10 + i, name, rf=1000 + i) for i, name in enumerate(names)]
     events = [op(name, 10 * i, 5, ext=1000 + i - (1 if i < 70 else 2)) for i, name in enumerate(names)]
