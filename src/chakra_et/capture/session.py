@@ -36,11 +36,15 @@ class Session:
         self._options = options
         self._first = first_step
         self._steps = 0
-        self._marks: list[int] = []
+        self._spans: list[int] = []
+        self._step_began_ns = 0
+        self._paused_ns = 0
         self._warnings: list[str] = []
         self._exported = False
         self._failure: Exception | None = None
         self._running = False
+        self.is_lost = False
+        self._thread = threading.get_ident()
         self._rank, _ = rank_and_size()
         Path(options.out).mkdir(parents=True, exist_ok=True)
         self._partial = CaptureFiles(Path(options.out), self._rank)
@@ -53,20 +57,28 @@ class Session:
         """Global rank."""
         return self._rank
 
+    @property
+    def is_on_this_thread(self) -> bool:
+        """True on the thread that began the window: PyTorch lets no other one end it."""
+        return self._thread == threading.get_ident()
+
+    def has(self, profiler: Any) -> bool:
+        """Tell whether a profiler of PyTorch is the window's."""
+        return profiler is self._profiler.profiler
+
     def start(self) -> None:
         """Begin the window, with its warm-up."""
         self._note_compiled()
         self._running = True
-        with _quietly():
+        with self._pause():
             self._profiler.start()
-        self._mark()
 
     def step(self) -> bool:
         """End a step; return whether the window is over."""
-        self._steps += 1
-        with _quietly():
-            self._profiler.step()
-        self._mark()
+        self._end_step()
+        if self._failure is None:
+            with self._pause():
+                self._profiler.step()
         if self._failure is not None:
             raise self._failure
         return self._steps >= self._options.warmup + self._options.active
@@ -82,8 +94,10 @@ class Session:
         Returns:
             The thread that writes, if one does.
         """
-        if not self._exported:
-            self._mark()
+        # What comes after the last step is one only where there is no other.
+        ended = self._steps
+        if not self._exported and ended <= self._options.warmup:
+            self._end_step()
         self._stop_profiler()
         self.observer.close()
         if self._failure is not None:
@@ -92,13 +106,19 @@ class Session:
         if not self._exported:
             self._partial.partial_host.unlink(missing_ok=True)
             self._keep_resources(self._partial)
-            raise RuntimeError(f"the window ended in its warm-up, after {self._steps} steps; nothing was recorded")
+            steps = f"{ended} step{'s' * (ended != 1)}"
+            raise RuntimeError(f"the window ended in its warm-up, after {steps}; nothing was recorded")
         if at_once:
             self._write(record)
             return None
         writer = threading.Thread(target=self._write_safely, args=(record,), name="chakra-capture")
         writer.start()
         return writer
+
+    def lose(self) -> None:
+        """Say, on another thread, that a profiler begins there: it takes the records of this one."""
+        self.is_lost = True
+        self._failure = RuntimeError("another thread began a profiler in the window")
 
     def abandon(self) -> None:
         """Give up after an error: take both observers out, and keep what they wrote."""
@@ -111,11 +131,26 @@ class Session:
         """Stop it once: a second time would end the process."""
         if self._running:
             self._running = False
-            with _quietly():
+            if self.is_lost:
+                # The other thread's profiler would be stopped.
+                return
+            with self._pause():
                 self._profiler.stop()
 
-    def _mark(self) -> None:
-        self._marks.append(time.perf_counter_ns())
+    def _end_step(self) -> None:
+        self._steps += 1
+        self._spans.append(time.perf_counter_ns() - self._step_began_ns)
+
+    @contextlib.contextmanager
+    def _pause(self) -> Iterator[None]:
+        """Let the profiler work between two steps: the time is no step's."""
+        began = time.perf_counter_ns()
+        try:
+            with _quietly():
+                yield
+        finally:
+            self._step_began_ns = time.perf_counter_ns()
+            self._paused_ns += self._step_began_ns - began
 
     def _make_profiler(self) -> Any:
         options = self._options
@@ -138,6 +173,10 @@ class Session:
     def _export(self, profiler: Any) -> None:
         """Write the profile; called by the profiler, which must get to its own end whatever happens here."""
         try:
+            results = profiler.profiler.kineto_results
+            # Without a beginning there are no records, and to export them ends the process. PyTorch 2.3 says by itself.
+            if hasattr(results, "trace_start_ns") and not results.trace_start_ns():
+                raise RuntimeError("expected a window that ends on the thread that began it, without another profiler")
             profiler.export_chrome_trace(str(self._partial.partial_device))
             self._exported = True
         except Exception as err:
@@ -157,8 +196,7 @@ class Session:
     def _describe(self, reason: str, before_ns: float | None) -> dict[str, Any]:
         options = self._options
         rank, world_size = rank_and_size()
-        spans = [end - begin for begin, end in zip(self._marks, self._marks[1:], strict=False)]
-        recorded = spans[options.warmup :]
+        recorded = self._spans[options.warmup :]
         return {
             "chakra_capture": 1,
             **describe_job(options, rank, world_size),
@@ -167,6 +205,7 @@ class Session:
                 "steps": len(recorded),
                 "step_ns": recorded,
                 "step_before_ns": before_ns,
+                "pause_ns": self._paused_ns,
                 "ended_by": reason,
             },
             "warnings": [*self.observer.warnings, *self._warnings],
@@ -192,12 +231,24 @@ class Session:
                     record["warnings"].append(f"{target.name} is cut off: was the disk full?")
                 compress(source, target, anonymous=anonymous)
                 names.append(target.name)
+        if files.device.name not in names:
+            # Kineto raises nothing.
+            raise OSError(f"{self._partial.partial_device} was not written, or is gone")
         record["files"] = names
         write_manifest(files.manifest, record)
         for warning in record["warnings"]:
             log(warning)
         if names and record["rank"] == min(self._options.ranks, default=0):
-            log(f"{_report(record)} -> {files.folder}")
+            log(f"rank {record['rank']}: captured {self._summary(record['window'])} -> {files.folder}")
+
+    def _summary(self, window: dict[str, Any]) -> str:
+        steps, before = window["step_ns"], window["step_before_ns"]
+        mean = sum(steps) / max(len(steps), 1)
+        if self._options.seconds > 0:
+            return f"{mean / 1e9:.2f} s"
+        text = f"{len(steps)} step{'s' * (len(steps) != 1)} of {mean / 1e6:.1f} ms"
+        text += f" (before the window {before / 1e6:.1f} ms: {mean / before - 1:+.0%})" if before else ""
+        return f"{text}, and {window['pause_ns'] / 1e6:.1f} ms to begin and end"
 
     def _keep_resources(self, files: CaptureFiles) -> None:
         """Give what the observer collected beside its file, such as generated kernels, that file's name."""
@@ -224,15 +275,6 @@ def _experimental(*, all_threads: bool) -> Any:
     wanted = {"enable_cuda_sync_events": True, "profile_all_threads": all_threads}
     known = inspect.getdoc(config.__init__) or ""
     return config(**{name: value for name, value in wanted.items() if name in known and value})
-
-
-def _report(record: dict[str, Any]) -> str:
-    window = record["window"]
-    steps = window["step_ns"]
-    mean = sum(steps) / max(len(steps), 1)
-    text = f"rank {record['rank']}: captured {len(steps)} step{'s' * (len(steps) != 1)} of {mean / 1e6:.1f} ms"
-    before = window["step_before_ns"]
-    return text + (f" (before the window {before / 1e6:.1f} ms: {mean / before - 1:+.0%})" if before else "")
 
 
 def log(text: str) -> None:

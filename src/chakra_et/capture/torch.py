@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
+from chakra_et.capture.alone import Alone
 from chakra_et.capture.ending import Ending
 from chakra_et.capture.groups import rank_and_size
 from chakra_et.capture.options import CaptureOptions
@@ -99,6 +100,7 @@ class Recorder:
         self._writer: threading.Thread | None = None
         self._marks: deque[int] = deque(maxlen=_STEPS_BEFORE + 1)
         self._ending = Ending(self._finish_at_end, self._leave_to_parent)
+        self._alone = Alone(self._give_way)
         if options.wait == 0:
             self._open()
 
@@ -136,18 +138,22 @@ class Recorder:
         try:
             if not self._options.wants(rank_and_size()[0]):
                 return
+            self._alone.enter()
             session = Session(self._options, self._steps)
         except Exception as err:
+            self._alone.leave()
             log_failure("could not begin", err)
             return
         try:
             session.start()
         except Exception as err:
             session.abandon()
+            self._alone.leave()
             log_failure("could not begin", err)
             return
         self._session = session
         self._ending.watch()
+        self._alone.watch(session.has)
 
     def _step_inside(self, session: Session) -> None:
         try:
@@ -173,11 +179,13 @@ class Recorder:
     def _close(self, session: Session, reason: str, *, at_once: bool) -> None:
         self._session = None
         self._ending.leave()
+        self._alone.leave()
         self._writer = session.stop(reason, self._step_before_ns(), at_once=at_once)
 
     def _fail(self, session: Session, err: Exception) -> None:
         self._session = None
         self._ending.leave()
+        self._alone.leave()
         session.abandon()
         log_failure("the capture failed", err)
 
@@ -186,6 +194,16 @@ class Recorder:
         marks = list(self._marks)
         return (marks[-1] - marks[0]) / (len(marks) - 1) if len(marks) > 1 else None
 
+    def _give_way(self) -> None:
+        """End the window before another profiler begins; its own thread does, if that is another one."""
+        session = self._session
+        if session is not None and not session.is_lost:
+            log("another profiler begins: the window ends")
+            if session.is_on_this_thread:
+                self._stop("profiler")
+            else:
+                session.lose()
+
     def _finish_at_end(self, reason: str) -> None:
         self._stop(reason)
 
@@ -193,3 +211,4 @@ class Recorder:
         if self._session is not None:
             self._session.observer.leave_to_parent()
             self._session = None
+            self._alone.leave()

@@ -5,7 +5,7 @@ the optimizer, PyTorch's two profilers record every rank, together with the proc
 the window the job runs as always, and nothing that fails in the capture stops it.
 
 Example:
-  chakra capture -o out/ -- torchrun --nproc-per-node 4 train.py    steps 13 to 13: after 10 and 2 to warm up
+  chakra capture -o out/ -- torchrun --nproc-per-node 4 train.py    the 13th step, after 10 and 2 to warm up
   chakra capture -o out/ --seconds 2 --after 30 -- python serve.py  a job without an optimizer
   chakra capture --fake --world-size 64 -o out/ train.py            no GPU, no job: what it would do
   chakra convert out/ -o traces/                                    then
@@ -141,13 +141,15 @@ def _report(folder: Path, code: int, *, as_json: bool, steps: bool) -> int:
     if as_json:
         print_json({"exit_code": code, "ranks": manifests, "partial": [path.name for path in partial]})
     elif manifests:
-        print_table("Captured", ["rank", "steps", "mean step", "before", "overhead", "ended by", "files"],
-                    [_row(record, folder) for record in manifests], left=(5,))  # fmt: skip
+        columns = ["steps", "mean step", "before", "overhead", "pause"] if steps else ["length"]
+        print_table("Captured", ["rank", *columns, "ended by", "files"],
+                    [_row(record, folder, steps) for record in manifests], left=(len(columns) + 1,))  # fmt: skip
         print_line(f"Wrote {folder}; next: chakra convert {folder} -o traces/")
     if code:
         print_line(f"chakra: the job ended with exit code {code}", to_stderr=True)
     for path in partial:
-        print_line(f"{path}: a process ended in the window; `chakra convert` reads what is there", to_stderr=True)
+        print_line(f"{path}: the process was killed in the window, or its files could not be finished; "
+                   "`chakra convert` reads what is there", to_stderr=True)  # fmt: skip
     if not manifests and not partial:
         print_line(f"chakra: error: nothing was captured: {_reason(steps)}", to_stderr=True)
     return code or (0 if manifests or partial else 1)
@@ -159,14 +161,15 @@ def _reason(steps: bool) -> str:
     return "PyTorch wasn't loaded, or the job ended before the window opened; lower --after"
 
 
-def _row(record: dict[str, Any], folder: Path) -> list[str]:
+def _row(record: dict[str, Any], folder: Path, steps: bool) -> list[str]:
     from chakra_et.units import format_bytes, format_ns
 
     window = record["window"]
     spans, before = window["step_ns"], window["step_before_ns"]
     mean = sum(spans) / max(len(spans), 1)
     size = sum((folder / name).stat().st_size for name in record["files"])
-    return [
-        str(record["rank"]), str(len(spans)), format_ns(round(mean)), format_ns(round(before)) if before else "-",
-        f"{mean / before - 1:+.0%}" if before else "-", window["ended_by"], format_bytes(size),
-    ]  # fmt: skip
+    cells = [format_ns(round(mean))]
+    if steps:
+        against = [format_ns(round(before)), f"{mean / before - 1:+.0%}"] if before else ["-", "-"]
+        cells = [str(len(spans)), *cells, *against, format_ns(window["pause_ns"])]
+    return [str(record["rank"]), *cells, window["ended_by"], format_bytes(size)]

@@ -3,10 +3,12 @@
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -79,7 +81,7 @@ def test_a_loop_that_is_too_short_says_so(tmp_path, capfd):
 def test_a_window_that_ends_in_its_warmup_says_so(tmp_path, capfd):
     with record(tmp_path, warmup=3) as recorder:
         recorder.step()
-    assert "the window ended in its warm-up, after 1 steps" in capfd.readouterr().err
+    assert "the window ended in its warm-up, after 1 step; nothing" in capfd.readouterr().err
     assert names_of(tmp_path) == []
 
 
@@ -286,3 +288,35 @@ def test_data_loader_workers_started_in_the_window(tmp_path):
     """
     run_script(tmp_path, body)
     assert host_names(tmp_path / "out").count("aten::relu") == 2
+
+
+def test_what_comes_after_the_last_step_is_none(tmp_path):
+    with record(tmp_path, active=100) as recorder:
+        for _ in range(3):
+            one_step()
+            recorder.step()
+    assert manifest(tmp_path)["window"]["steps"] == 3
+
+
+def test_steps_are_as_long_as_they_were_and_the_profiler_is_apart(tmp_path, monkeypatch):
+    export = torch.profiler.profile.export_chrome_trace
+
+    def slow(self, path):
+        time.sleep(0.3)
+        export(self, path)
+
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", slow)
+    with record(tmp_path) as recorder:
+        one_step()
+        recorder.step()
+    window = manifest(tmp_path)["window"]
+    assert window["step_ns"][0] < 200_000_000 < window["pause_ns"]
+
+
+def test_a_folder_that_is_gone_is_said(tmp_path, capfd):
+    with record(tmp_path / "out") as recorder:
+        one_step()
+        shutil.rmtree(tmp_path / "out")
+        recorder.step()
+    assert "; the job goes on" in capfd.readouterr().err
+    assert not (tmp_path / "out" / "manifest.0.json").exists()
