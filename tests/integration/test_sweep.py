@@ -162,7 +162,7 @@ def slow_sweep(traces, out, jobs):
         "from chakra_et.sim import sweep_run, simulate\n"
         "run = simulate.Prepared.run\n"
         "def slow(*args, **kwargs):\n"
-        "    time.sleep(0.3)\n"
+        "    time.sleep(0.8)\n"
         "    return run(*args, **kwargs)\n"
         "simulate.Prepared.run = slow\n"
         "sweep_run._SAVE_S = sweep_run._BATCH_S = 0.0\n"
