@@ -157,12 +157,14 @@ def test_another_sweep_stays(chakra, traces, swept, tmp_path):
 def slow_sweep(traces, out, jobs):
     """Start a sweep in a process group of its own, with points that take a while."""
     code = (
-        "import sys, time\n"
+        "import signal, sys, time\n"
+        # Background jobs of a shell inherit that it is ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from chakra_et.cli import main\n"
         "from chakra_et.sim import sweep_run, simulate\n"
         "run = simulate.Prepared.run\n"
         "def slow(*args, **kwargs):\n"
-        "    time.sleep(0.8)\n"
+        "    time.sleep(0.3)\n"
         "    return run(*args, **kwargs)\n"
         "simulate.Prepared.run = slow\n"
         "sweep_run._SAVE_S = sweep_run._BATCH_S = 0.0\n"
