@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import os
 import signal
@@ -83,3 +84,11 @@ def _register_fork() -> None:
 def _leave_in_child() -> None:
     for ending in list(_watched):
         ending.in_child()
+    with contextlib.suppress(Exception):
+        _skip_destructors()
+
+
+def _skip_destructors() -> None:
+    """Have this process end without destructors of C++: Kineto's waits for a thread that no forked child has."""
+    library = ctypes.CDLL(None)
+    library.on_exit(ctypes.cast(library._exit, ctypes.c_void_p), None)

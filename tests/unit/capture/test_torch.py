@@ -276,6 +276,23 @@ def test_forked_children_leave_the_window_alone(tmp_path):
     assert (names.count("aten::relu"), names.count("aten::tanh")) == (2, 0)
 
 
+def test_forked_children_end(tmp_path):
+    body = """
+    def child():
+        pid = os.fork()
+        if not pid:
+            print("child", end="")
+            sys.exit(5)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
+    with cc.record(sys.argv[1], active=5):
+        one_step()
+        child()
+    child()
+    """
+    run_script(tmp_path, body)
+    assert manifest(tmp_path / "out")["window"]["ended_by"] == "stop"
+
+
 def test_data_loader_workers_started_in_the_window(tmp_path):
     body = """
     class Data(torch.utils.data.Dataset):
