@@ -46,7 +46,9 @@ def filtered(plan: Plan, options: ReplayOptions) -> Plan:
                 held = 0
         tail = 0 if options.host_time == "none" or options.delays == "none" else iteration.tail_ns
         iterations.append(replace(iteration, begin=begin, end=len(steps), tail_ns=tail + held))
-    return replace(plan, steps=tuple(steps), iterations=tuple(iterations))
+    # What is left is no whole step to be compared with the job's.
+    before = plan.job_step_ns if options.only == "all" else None
+    return replace(plan, steps=tuple(steps), iterations=tuple(iterations), job_step_ns=before)
 
 
 def _wanted(step: Step, options: ReplayOptions) -> bool:

@@ -1,5 +1,7 @@
 """Parts of a plan, and what is held in the place of what is left out."""
 
+from dataclasses import replace
+
 import pytest
 
 from chakra_et.errors import ReplayError
@@ -33,6 +35,14 @@ def part(**options):
 def test_all_of_it():
     assert filtered(PLAN, ReplayOptions()) is PLAN
     assert filtered(PLAN, ReplayOptions(host_time="gaps")) is PLAN
+
+
+def test_a_part_of_a_step_is_not_compared_with_the_job():
+    plan = replace(PLAN, job_step_ns=9)
+    found = [filtered(plan, options).job_step_ns for options in (
+        ReplayOptions(host_time="none"), ReplayOptions(only="compute"), ReplayOptions(only="comm")
+    )]  # fmt: skip
+    assert found == [9, None, None]
 
 
 def test_without_the_host():

@@ -1,5 +1,7 @@
 """Running plans on the CPU: what is called, what is held instead, values, lifetimes, and who communicates."""
 
+import gc
+
 import pytest
 
 from chakra_et.errors import ReplayError
@@ -9,7 +11,7 @@ from chakra_et.replay.communications import Communications
 from chakra_et.replay.options import ReplayOptions
 from chakra_et.replay.plan import make_plan
 from chakra_et.replay.run import run_rank
-from chakra_et.replay.steps import Delay, Iteration, OpCall, Plan, Wait
+from chakra_et.replay.steps import Communicate, Delay, Iteration, OpCall, Plan, Wait
 
 from .building import Calls, allreduce, tensor
 
@@ -165,6 +167,42 @@ def test_a_profile_of_the_replay_is_told_of_each_iteration():
     plan = plan_of(Delay(1, "a", "x", 0, 10))
     run_rank(plan, options=ReplayOptions(repeats=3, warmup=4), record=lambda: recording)
     assert (recording.steps, recording.stopped) == (3, 1)
+
+
+def test_nothing_is_collected_in_a_profile_of_the_replay():
+    collected = []
+
+    class Recording:
+        def step(self):
+            pass
+
+        def stop(self):
+            gc.callbacks.remove(tell)
+
+    def tell(phase, info):
+        collected.append(phase)
+
+    def record():
+        gc.callbacks.append(tell)
+        return Recording()
+
+    plan = plan_of(Delay(1, "a", "x", 0, 10))
+    run_rank(plan, options=ReplayOptions(repeats=3), record=record)
+    assert collected == []
+    assert gc.isenabled()
+
+
+def test_communications_without_delays_are_not_paced():
+    def pace(**options):
+        class Nobody:
+            prepare = issue = wait = staticmethod(lambda *_: None)
+            barrier = staticmethod(lambda: None)
+            collect = staticmethod(tuple)
+
+        plan = plan_of(Communicate(allreduce(), (), (), gap_ns=10, duration_ns=20))
+        return run_rank(plan, Nobody(), ReplayOptions(only="comm", repeats=1, **options)).host_time
+
+    assert (pace(), pace(delays="none"), pace(host_time="gaps")) == ("measured", "none", "gaps")
 
 
 def test_modules_that_are_not_there():

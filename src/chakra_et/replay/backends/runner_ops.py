@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -50,9 +50,9 @@ def _run(
     trial = Trial(plan, values, Operators(options.device), options.device, issue, wait)
     _begin(communicator, options)
     trial.run()
-    paced = options.host_time == "measured" and plan.has_times
+    host_time = _host_time(plan, options)
     kept = frozenset(trial.before)
-    program = Program(plan, trial.calls, kept, issue, wait, _synchronizer(options.device), paced)
+    program = Program(plan, trial.calls, kept, issue, wait, _synchronizer(options.device), host_time == "measured")
 
     def prepare() -> None:
         values.refill()
@@ -71,12 +71,13 @@ def _run(
     for _ in range(options.warmup - 1):
         run_once(None)
     prepare()
-    with _recorded(record) as after:
+    # Outside of what is recorded: a collection takes longer than many a pass.
+    with _no_collection() if record is not None else nullcontext(), _recorded(record) as after:
         passes = [run_once(after) for _ in range(options.repeats)]
     return RankResult(
         rank=plan.rank,
         plan=plan,
-        host_time=options.host_time if plan.has_times else "none",
+        host_time=host_time,
         starts=np.array([one.starts for one, _ in passes], np.int64),
         ends=np.array([one.ends for one, _ in passes], np.int64),
         iterations=np.array([one.iterations for one, _ in passes], np.int64).reshape(len(passes), -1, 2),
@@ -85,6 +86,12 @@ def _run(
         replaced=dict(trial.replaced),
         peak_bytes=_peak(options.device),
     )
+
+
+def _host_time(plan: Plan, options: ReplayOptions) -> str:
+    """Return what paces the calls: nothing, where no times are known or asked for."""
+    unpaced = not plan.has_times or (options.only == "comm" and options.delays == "none")
+    return "none" if unpaced else options.host_time
 
 
 def _begin(communicator: Communicator | None, options: ReplayOptions) -> None:
@@ -127,7 +134,10 @@ def _recorded(record: Callable[[], Recording] | None) -> Iterator[Callable[[], N
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Keep Python's garbage collector from running while time is taken."""
+    """Keep Python's garbage collector from running while time is taken; it runs before, where it is on."""
+    if not gc.isenabled():
+        yield
+        return
     gc.collect()
     gc.disable()
     try:
