@@ -149,5 +149,26 @@ def streams() -> None:
         optimizer.zero_grad()
 
 
+def recorded_twice() -> None:
+    """A server with captures of its own, which takes its process groups down at its end."""
+    from chakra_et.capture.torch import record
+
+    dist.init_process_group("nccl")
+    both = dist.new_group([0, 1], group_desc="both")
+    x = torch.ones(4, device="cuda")
+    observer = torch.profiler.ExecutionTraceObserver().register_callback("nowhere.json")
+    observer.start()
+    with record("nowhere") as recorder:
+        if dist.get_rank() == 0:
+            dist.send(x, 1)
+        else:
+            dist.recv(x, 0)
+        dist.all_reduce(x, group=both)
+        recorder.step()
+    observer.stop()
+    observer.unregister_callback()
+    dist.destroy_process_group()
+
+
 if __name__ == "__main__":
     globals()[sys.argv[1]]()

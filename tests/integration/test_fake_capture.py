@@ -252,6 +252,15 @@ def test_named_ranks(captured):
     )
 
 
+def test_groups_that_are_gone_at_the_end_and_captures_of_the_programs_own(captured, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found, traces = captured(fake_programs.recorded_twice, 2)
+    assert [one.rank for one in found] == [0, 1]
+    assert [group.description for group in traces.trace(1).process_groups if group.ranks == (0, 1)][-1] == "both"
+    assert "chakra_et.capture.torch.record: left out, this is a capture already" in found[0].warnings
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_script_in_a_process_of_its_own(tmp_path):
     script = Path(fake_programs.__file__)
     call = "import sys; from chakra_et.cli import main; sys.exit(main(sys.argv[1:]))"

@@ -33,7 +33,6 @@ from chakra_et.capture.fake_pipeline import pretend_stages
 from chakra_et.capture.fake_streams import Streams
 from chakra_et.capture.fake_values import Values
 from chakra_et.capture.fake_window import Window, WindowOver
-from chakra_et.capture.groups import known_groups
 from chakra_et.errors import InputError
 
 __all__ = ["record_fake", "run_rank"]
@@ -115,7 +114,7 @@ def run_rank(function: Callable[[], Any], rank: int, options: FakeOptions, *, ma
         with _pretending(log, world, options, mailbox), local_environment(environment), window:
             with contextlib.suppress(WindowOver):
                 function()
-            groups = window.groups if window.groups is not None else known_groups()
+            groups = world.groups()
         if not window.is_over:
             log.warnings[window.shortfall()] += 1
         found = _summary(log, world, groups, options)

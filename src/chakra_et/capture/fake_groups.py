@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import _disable_current_modes
 
 from chakra_et.capture.fake_log import Log
+from chakra_et.capture.groups import known_groups
 
 __all__ = ["World", "environment_of", "local_environment", "replaced", "replaced_everywhere"]
 
@@ -121,6 +122,8 @@ class World:
         self._latest: tuple[int, Any] | None = None
         self._real_init = dist.init_process_group
         self._real_new_group = dist.new_group
+        self._real_destroy = dist.destroy_process_group
+        self._gone: dict[str, dict[str, Any]] = {}
 
     def init(self, backend: Any = None, *args: Any, **kwargs: Any) -> None:
         """Stand in for ``init_process_group``: the fake backend, whatever was asked for."""
@@ -149,11 +152,20 @@ class World:
             mine = group if self.rank in members else mine
         return mine
 
+    def destroy(self, group: Any = None) -> None:
+        """Stand in for ``destroy_process_group``: the groups are remembered."""
+        self._gone.update((one["pg_name"], one) for one in known_groups())
+        self._real_destroy(group)
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Return the process groups that this rank is in, or was in, as PyTorch's records."""
+        return list({**self._gone, **{one["pg_name"]: one for one in known_groups()}}.values())
+
     def close(self) -> None:
         """Take the process groups down."""
         if dist.is_initialized():
             with contextlib.suppress(Exception):
-                dist.destroy_process_group()
+                self._real_destroy()
 
     def issued(self, work: Any, number: int) -> None:
         """Remember which communication a work handle stands for."""
@@ -177,6 +189,7 @@ class World:
                 "init_process_group": self.init,
                 "new_group": self.new_group,
                 "split_group": self.split_group,
+                "destroy_process_group": self.destroy,
                 "is_nccl_available": lambda: True,
             }
             stack.enter_context(replaced_everywhere(dist.distributed_c10d, functions))

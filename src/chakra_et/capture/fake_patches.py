@@ -56,7 +56,11 @@ def patched_libraries(world: World, log: Log, values: Values, *, foreach: bool) 
         def patch(module: Any) -> None:
             stack.enter_context(replaced(module, {"_chunk_with_empty": _Chunks}))
 
+        def leave_out(module: Any) -> None:
+            stack.enter_context(replaced(module.Recorder, {"_open": _unrecorded(log.warnings)}))
+
         when_imported(stack, _FSDP, patch)
+        when_imported(stack, "chakra_et.capture.torch", leave_out)
         yield
 
 
@@ -96,6 +100,7 @@ def _methods(world: World, values: Values) -> Iterator[tuple[Any, dict[str, Any]
     batches = torch.utils.data.dataloader._BaseDataLoaderIter
     yield batches, {"__next__": _outside(batches.__next__)}
     yield torch.nn.Module, {"_apply": _apply}
+    yield torch.profiler.ExecutionTraceObserver, {"register_callback": lambda observer, *_: observer}
     yield FakeTensor, {"tolist": listed, "numpy": array, "__format__": _format}
 
 
@@ -241,3 +246,10 @@ def _unsaved(warnings: Counter[str]) -> Callable[..., None]:
         warnings["torch.save: left out, there are no values to save"] += 1
 
     return save
+
+
+def _unrecorded(warnings: Counter[str]) -> Callable[..., None]:
+    def open_window(recorder: Any) -> None:
+        warnings["chakra_et.capture.torch.record: left out, this is a capture already"] += 1
+
+    return open_window

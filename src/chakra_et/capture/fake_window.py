@@ -8,7 +8,6 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from chakra_et.capture.fake_log import Log
-from chakra_et.capture.groups import known_groups
 
 __all__ = ["Window", "WindowOver"]
 
@@ -33,7 +32,6 @@ class Window:
         self._optimizer: Any = None
         self._handle: Any = None
         self.steps = 0
-        self.groups: list[dict[str, Any]] | None = None
 
     def __enter__(self) -> Window:
         """Begin to count."""
@@ -66,6 +64,5 @@ class Window:
         if self.steps <= self._wait:
             self._log.clear()
         elif self.steps == self._wait + self._active:
-            self.groups = known_groups()
             self._log.is_open = False
             raise WindowOver
