@@ -6,18 +6,24 @@ import contextlib
 import functools
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch.autograd.profiler
 import torch.profiler
 from torch.profiler import ExecutionTraceObserver
 
+from chakra_et.capture.patches import replaced
+
 __all__ = ["Alone"]
 
 _one = threading.Lock()
-# Of PyTorch's profiler; the first begins its warm-up.
-_BEGINNINGS = ("_prepare_trace", "_start_trace")
+# Where PyTorch's profiler begins its warm-up and its records, and an observer of the execution graph begins.
+_BEGINNINGS = (
+    (torch.autograd.profiler.profile, "_prepare_trace"),
+    (torch.autograd.profiler.profile, "_start_trace"),
+    (ExecutionTraceObserver, "register_callback"),
+)
 
 
 def _is_profiled() -> bool:
@@ -65,9 +71,9 @@ class Alone:
             is_ours: Tells of a profiler that is about to begin whether it is the window's.
         """
         if self._undo is not None:
-            for name in _BEGINNINGS:
-                self._undo.enter_context(_preceded(torch.autograd.profiler.profile, name, is_ours, self._give_way))
-            self._undo.enter_context(_preceded(ExecutionTraceObserver, "register_callback", is_ours, self._give_way))
+            for owner, name in _BEGINNINGS:
+                begins = _preceding(getattr(owner, name), is_ours, self._give_way)
+                self._undo.enter_context(replaced(owner, {name: begins}))
 
     def leave(self) -> None:
         """Give the place back."""
@@ -76,19 +82,16 @@ class Alone:
             undo.close()
 
 
-@contextlib.contextmanager
-def _preceded(owner: Any, name: str, is_ours: Callable[[Any], bool], give_way: Callable[[], None]) -> Iterator[None]:
-    before = getattr(owner, name)
+def _preceding(
+    begin: Callable[..., Any], is_ours: Callable[[Any], bool], give_way: Callable[[], None]
+) -> Callable[..., Any]:
+    """Return what gives way before a profiler begins that isn't ours."""
 
-    @functools.wraps(before)
-    def begin(profiler: Any, *args: Any, **kwargs: Any) -> Any:
+    @functools.wraps(begin)
+    def begins(profiler: Any, *args: Any, **kwargs: Any) -> Any:
         with contextlib.suppress(Exception):
             if not is_ours(profiler):
                 give_way()
-        return before(profiler, *args, **kwargs)
+        return begin(profiler, *args, **kwargs)
 
-    setattr(owner, name, begin)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
+    return begins

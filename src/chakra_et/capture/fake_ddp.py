@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from chakra_et.capture.fake_groups import replaced
+from chakra_et.capture.patches import replaced
 
 __all__ = ["pretend_ddp"]
 

@@ -17,8 +17,8 @@ import torch.utils._device
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from chakra_et.capture.fake_groups import replaced
 from chakra_et.capture.fake_streams import Streams
+from chakra_et.capture.patches import replaced
 
 __all__ = ["Relabel", "pretend_device"]
 

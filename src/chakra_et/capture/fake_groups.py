@@ -21,9 +21,10 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import _disable_current_modes
 
 from chakra_et.capture.fake_log import Log
-from chakra_et.capture.groups import known_groups
+from chakra_et.capture.groups import known_groups, reduce_op_name
+from chakra_et.capture.patches import replaced
 
-__all__ = ["World", "environment_of", "local_environment", "replaced", "replaced_everywhere"]
+__all__ = ["World", "environment_of", "local_environment", "replaced_everywhere"]
 
 _METHODS = (
     "allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single",
@@ -59,23 +60,6 @@ def environment_of(rank: int, world_size: int, local: int) -> dict[str, str]:
         "TORCHELASTIC_RUN_ID": "none",
     }
     return {name: str(value) for name, value in values.items()}
-
-
-@contextlib.contextmanager
-def replaced(owner: Any, changes: Mapping[str, Any]) -> Iterator[None]:
-    """Give attributes of a module or class other values for a while; those that it lacks are left out."""
-    known = {name: value for name, value in changes.items() if hasattr(owner, name)}
-    before = {name: vars(owner)[name] for name in known if name in vars(owner)}
-    for name, value in known.items():
-        setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        for name in known:
-            if name in before:
-                setattr(owner, name, before[name])
-            else:
-                delattr(owner, name)
 
 
 @contextlib.contextmanager
@@ -198,7 +182,7 @@ class World:
     def _keeping_op(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def kept(*args: Any, **kwargs: Any) -> Any:
             before = self.reduce_op
-            self.reduce_op = _reduce_op((*args, *kwargs.values()))
+            self.reduce_op = reduce_op_name((*args, *kwargs.values()))
             try:
                 return method(*args, **kwargs)
             finally:
@@ -227,12 +211,3 @@ def local_environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-
-
-def _reduce_op(arguments: tuple[Any, ...]) -> str | None:
-    for argument in arguments:
-        found = getattr(argument, "reduceOp", argument)
-        found = found.op if isinstance(found, dist.ReduceOp) else found
-        if isinstance(found, dist.ReduceOp.RedOpType):
-            return str(found.name).lower()
-    return None

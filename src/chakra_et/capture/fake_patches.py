@@ -17,10 +17,10 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from chakra_et.capture.fake_ddp import pretend_ddp
-from chakra_et.capture.fake_groups import World, replaced, replaced_everywhere
-from chakra_et.capture.fake_imports import when_imported
+from chakra_et.capture.fake_groups import World, replaced_everywhere
 from chakra_et.capture.fake_log import Log
 from chakra_et.capture.fake_values import Values
+from chakra_et.capture.patches import after_import, replaced
 
 __all__ = ["patched_libraries"]
 
@@ -59,8 +59,8 @@ def patched_libraries(world: World, log: Log, values: Values, *, foreach: bool) 
         def leave_out(module: Any) -> None:
             stack.enter_context(replaced(module.Recorder, {"_open": _unrecorded(log.warnings)}))
 
-        when_imported(stack, _FSDP, patch)
-        when_imported(stack, "chakra_et.capture.torch", leave_out)
+        stack.callback(after_import(_FSDP, patch))
+        stack.callback(after_import("chakra_et.capture.torch", leave_out))
         yield
 
 

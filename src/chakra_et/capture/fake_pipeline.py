@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from chakra_et.capture.fake_groups import replaced
-from chakra_et.capture.fake_imports import when_imported
+from chakra_et.capture.patches import after_import, replaced
 from chakra_et.errors import InputError
 
 __all__ = ["pretend_stages"]
@@ -41,7 +40,7 @@ def pretend_stages(mailbox: Path | None, warnings: Counter[str]) -> Iterator[Non
             if hasattr(kind, "_warmup_forward_vote"):  # older versions exchange neither votes nor shapes like this
                 stack.enter_context(replaced(kind, _Posts(module, mailbox, warnings).methods))
 
-        when_imported(stack, _STAGES, patch)
+        stack.callback(after_import(_STAGES, patch))
         yield
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-__all__ = ["describe_group", "known_groups", "rank_and_size"]
+__all__ = ["describe_group", "known_groups", "rank_and_size", "reduce_op_name"]
 
 
 def rank_and_size() -> tuple[int, int]:
@@ -40,3 +40,14 @@ def describe_group(group: Any) -> dict[str, Any]:
         "ranks": ranks,
         "group_size": len(ranks),
     }
+
+
+def reduce_op_name(arguments: tuple[Any, ...]) -> str | None:
+    """Return the reduce operator among the arguments of a process group's method, in the trace's words."""
+    for argument in arguments:
+        found = getattr(argument, "reduceOp", argument)
+        if isinstance(found, dist.ReduceOp):
+            found = found.op
+        if isinstance(found, dist.ReduceOp.RedOpType):
+            return str(found.name).lower()
+    return None

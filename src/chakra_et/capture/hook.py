@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
 import multiprocessing
 import os
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from chakra_et.capture.options import CaptureOptions
+from chakra_et.capture.patches import after_import
 
 if TYPE_CHECKING:
     from chakra_et.capture.torch import Recorder
@@ -43,36 +42,9 @@ def install() -> None:
     if options is None:
         return
     if options.seconds > 0:
-        _after_import("torch", lambda _: _Clock(options).start())
+        after_import("torch", lambda _: _Clock(options).start())
     else:
-        _after_import("torch.optim.optimizer", lambda module: _count_steps(module, options))
-
-
-class _Finder:
-    """Finds one module as the others do, and has something done after it was executed."""
-
-    def __init__(self, name: str, then: Callable[[ModuleType], None]) -> None:
-        self._name, self._then = name, then
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != self._name:
-            return None
-        sys.meta_path.remove(cast(Any, self))
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            loader: Any = spec.loader
-            execute = loader.exec_module
-
-            def run(module: ModuleType) -> None:
-                execute(module)
-                self._then(module)
-
-            loader.exec_module = run
-        return spec
-
-
-def _after_import(name: str, then: Callable[[ModuleType], None]) -> None:
-    sys.meta_path.insert(0, cast(Any, _Finder(name, then)))
+        after_import("torch.optim.optimizer", lambda module: _count_steps(module, options))
 
 
 def _count_steps(module: ModuleType, options: CaptureOptions) -> None:

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from chakra_et.capture.groups import describe_group, known_groups
+from chakra_et.capture.groups import describe_group, known_groups, reduce_op_name
+from chakra_et.capture.patches import replaced
 
 __all__ = ["Notes"]
 
@@ -28,6 +29,7 @@ _WAIT = "## chakra:wait ##"
 _GROUPS = "## process_group:init ##"
 # The last dispatch key before the backend: nothing else is registered there for communications.
 _KEY = "BackendSelect"
+_NO_KEYS = torch._C.DispatchKeySet(torch._C.DispatchKey.Undefined)
 _AFTER = torch._C._dispatch_keyset_full_after(torch._C.DispatchKey.BackendSelect)
 # Methods of a process group that take a reduce operator, which PyTorch doesn't let us read from the call.
 _REDUCING = (
@@ -95,9 +97,10 @@ class Notes:
             undo.callback(functional._destroy)
             functional.impl("wait_tensor", self._waiting(wait), _KEY)
         for name in _REDUCING:
-            if name in vars(dist.ProcessGroup):
-                undo.enter_context(_replaced(dist.ProcessGroup, name, self._keeping_reduce_op))
-        undo.enter_context(_replaced(dist.Work, "wait", self._noting_wait))
+            if hasattr(dist.ProcessGroup, name):
+                kept = self._keeping_reduce_op(getattr(dist.ProcessGroup, name))
+                undo.enter_context(replaced(dist.ProcessGroup, {name: kept}))
+        undo.enter_context(replaced(dist.Work, {"wait": self._noting_wait(dist.Work.wait)}))
 
     def _noted(self, operator: Any) -> Callable[..., Any]:
         arguments = operator._schema.arguments
@@ -172,7 +175,7 @@ class Notes:
 
         def kept(*args: Any, **kwargs: Any) -> Any:
             before = getattr(reducing, "op", None)
-            reducing.op = _reduce_op((*args, *kwargs.values()))
+            reducing.op = reduce_op_name((*args, *kwargs.values()))
             try:
                 return method(*args, **kwargs)
             finally:
@@ -199,24 +202,16 @@ def _is_group(argument: Any) -> bool:
     return str(argument.type).endswith("c10d.ProcessGroup")
 
 
-def _reduce_op(arguments: tuple[Any, ...]) -> str | None:
-    """Return the reduce operator among a method's arguments, in the trace's words."""
-    for argument in arguments:
-        found = getattr(argument, "reduceOp", argument)
-        if isinstance(found, dist.ReduceOp):
-            found = found.op
-        if isinstance(found, dist.ReduceOp.RedOpType):
-            return str(found.name).lower()
-    return None
-
-
 def _pass_on(operator: Any, arguments: tuple[Any, ...]) -> Any:
     """Call the backend's kernel of an operator, as the dispatcher would have without us."""
-    tensor = next(_tensors(arguments))
+    tensor = next(_tensors(arguments), None)
     if hasattr(operator, "redispatch"):
-        return operator.redispatch(torch._C._dispatch_keys(tensor) & _AFTER, *arguments)
+        # Without a tensor it is PyTorch's to say what is wrong.
+        keys = _NO_KEYS if tensor is None else torch._C._dispatch_keys(tensor) & _AFTER
+        return operator.redispatch(keys, *arguments)
     # PyTorch 2.3: only for kernels of a device; another would end the process.
-    return operator._op_dk(getattr(torch._C.DispatchKey, tensor.device.type.upper()), *arguments)
+    key = "CPU" if tensor is None else tensor.device.type.upper()
+    return operator._op_dk(getattr(torch._C.DispatchKey, key), *arguments)
 
 
 def _try_passing_on() -> None:
@@ -233,17 +228,6 @@ def _tensors(values: Any) -> Iterator[torch.Tensor]:
             yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)
-
-
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
-    # What the class holds, not what a look at it gives: methods of C++ classes aren't bound again otherwise.
-    before = vars(owner)[name]
-    setattr(owner, name, wrap(getattr(owner, name)))
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
 
 
 def _find_range() -> Callable[[str, str], Any]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch.profiler import ExecutionTraceObserver
 
 from chakra_et.capture.notes import Notes
 
-__all__ = ["Observer"]
+__all__ = ["Observer", "quietly"]
 
 _RANGES = "ENABLE_PYTORCH_EXECUTION_TRACE_SAVE_INTEGRAL_TENSOR_RANGE"
 
@@ -63,7 +64,8 @@ class Observer:
         if self.works:
             self.works = False
             self._notes.stop()
-            self._trace.unregister_callback()
+            with quietly():
+                self._trace.unregister_callback()
 
     def leave_to_parent(self) -> None:
         """In a forked child: record no more, and don't touch the parent's file."""
@@ -94,7 +96,15 @@ def _detach_file(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _variable(name: str, value: str | None) -> Any:
+def quietly() -> Iterator[None]:
+    """Keep PyTorch's warnings on how it is profiled to ourselves: a job may have made errors of them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@contextlib.contextmanager
+def _variable(name: str, value: str | None) -> Iterator[None]:
     before = os.environ.get(name)
     if value is not None:
         os.environ[name] = value

@@ -7,7 +7,6 @@ import inspect
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import torch.profiler
 from chakra_et.capture.files import CaptureFiles, compress, is_complete, write_manifest
 from chakra_et.capture.groups import rank_and_size
 from chakra_et.capture.manifest import describe_job
-from chakra_et.capture.observer import Observer
+from chakra_et.capture.observer import Observer, quietly
 from chakra_et.capture.options import CaptureOptions
 
 __all__ = ["Session", "log", "log_failure"]
@@ -49,13 +48,8 @@ class Session:
         Path(options.out).mkdir(parents=True, exist_ok=True)
         self._partial = CaptureFiles(Path(options.out), self._rank)
         self.observer = Observer(self._partial.partial_host, index_ranges=options.index_ranges)
-        with _quietly():
+        with quietly():
             self._profiler = self._make_profiler()
-
-    @property
-    def rank(self) -> int:
-        """Global rank."""
-        return self._rank
 
     @property
     def is_on_this_thread(self) -> bool:
@@ -146,7 +140,7 @@ class Session:
         """Let the profiler work between two steps: the time is no step's."""
         began = time.perf_counter_ns()
         try:
-            with _quietly():
+            with quietly():
                 yield
         finally:
             self._step_began_ns = time.perf_counter_ns()
@@ -259,14 +253,6 @@ class Session:
                 folder.rename(files.host.with_name(f"host.{files.rank}_resources"))
             else:
                 folder.rmdir()
-
-
-@contextlib.contextmanager
-def _quietly() -> Iterator[None]:
-    """Keep PyTorch's warnings on how it is profiled to ourselves: a job may have made errors of them."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _experimental(*, all_threads: bool) -> Any:

@@ -25,9 +25,9 @@ from chakra_et.replay.tensors import TensorTable
 __all__ = ["Builder"]
 
 _COLUMNS = ("id", "name", "op_schema", "inputs", "outputs", "input_strides", "output_strides")
-# What is awaited through them is awaited where the communication's own wait is.
 _KERNEL = "it has no schema: a kernel of a compiler, or of a library that is no operator"
 _UNRECORDED = "its arguments were not recorded: the execution trace lacks it"
+# What is awaited through them is awaited where the communication's own wait is.
 _WAITS = ("_c10d_functional::wait_tensor", "c10d_functional::wait_tensor")
 
 

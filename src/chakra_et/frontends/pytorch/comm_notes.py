@@ -1,7 +1,7 @@
 """What our observer wrote beside communications: the group, what is reduced, and who waits for what.
 
 On gloo, PyTorch's execution trace holds process groups and reduce operators as ``<Object>``. `chakra_et.capture` adds a
-node ``## chakra:comm ##`` below each ``c10d`` call, and one ``## chakra:wait ##`` around each wait; both hold JSON.
+node ``## chakra:comm ##`` inside each ``c10d`` call, and one ``## chakra:wait ##`` around each wait; both hold JSON.
 """
 
 from __future__ import annotations
@@ -51,19 +51,22 @@ def take_notes(nodes: pl.DataFrame) -> tuple[pl.DataFrame, dict[int, CommNote], 
     """Take the notes out of an execution trace.
 
     Args:
-        nodes: `HostTrace.nodes`.
+        nodes: `HostTrace.nodes`, sorted by id.
 
     Returns:
         The nodes without the notes on calls, what is known of calls by node id, and the awaited calls' numbers by the
         waits' node ids.
     """
-    notes = nodes.filter(is_note()).select("parent", "input_values")
+    # A note comes first in its call. Parents don't tell: gloo's worker may close what is open on the thread meanwhile.
+    call = pl.when(pl.col("name").str.starts_with("c10d::")).then(pl.col("id")).forward_fill().over("tid")
+    notes = nodes.select("name", "input_values", call=call).filter(is_note(), pl.col("call").is_not_null())
+    notes = notes.unique("call", keep="first", maintain_order=True).select("call", "input_values")
     nodes = nodes.filter(~is_note())
     waits = nodes.filter(pl.col("name") == WAIT_NOTE).select("id", "input_values")
     awaited = {node: number for node, text in waits.iter_rows() if (number := _number(_record(text))) is not None}
     if not notes.height:
         return nodes, {}, awaited
-    calls = nodes.select("id", "parent", "name").join(notes, left_on="id", right_on="parent", suffix="_note")
+    calls = nodes.select("id", "parent", "name").join(notes, left_on="id", right_on="call")
     above = nodes.select(parent=pl.col("id"), above="name", above_values="input_values")
     calls = calls.join(above, on="parent", how="left")
     wanted = calls.select("id", "name", "above", "above_values", "input_values")

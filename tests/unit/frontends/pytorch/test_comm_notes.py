@@ -8,7 +8,7 @@ import pytest
 from chakra_et.frontends.pytorch.comm_notes import COMM_NOTE, WAIT_NOTE, CommNote, take_notes
 
 
-def table(*rows):
+def table(*rows, threads=()):
     """(id, parent, name, input values) each; a dict is JSON in a string, as a record function's argument."""
     texts = [json.dumps([json.dumps(value)] if isinstance(value, dict) else value) for *_, value in rows]
     return pl.DataFrame(
@@ -16,6 +16,7 @@ def table(*rows):
             "id": [row[0] for row in rows],
             "parent": [row[1] for row in rows],
             "name": [row[2] for row in rows],
+            "tid": list(threads) or [1] * len(rows),
             "input_values": texts,
         }
     )
@@ -30,6 +31,17 @@ def test_notes_leave_and_waits_stay():
     assert rest["name"].to_list() == ["c10d::send", WAIT_NOTE, "aten::add"]
     assert notes == {5: CommNote(7, "tp")}
     assert waits == {8: 7}
+
+
+def test_notes_belong_to_the_call_that_their_thread_entered_last():
+    # A worker closed the call, in place of what it had opened, before the note was written.
+    nodes = table(
+        (1, 0, "c10d::allreduce_", []), (2, 1, COMM_NOTE, {"id": 0}), (3, 0, "gloo:all_reduce", []),
+        (4, 3, "c10d::barrier", []), (5, 0, "c10d::send", []), (6, 3, COMM_NOTE, {"id": 1}),
+        (7, 0, COMM_NOTE, {"id": 2}),
+        threads=(1, 1, 1, 1, 2, 1, 3),
+    )  # fmt: skip
+    assert {call: note.id for call, note in take_notes(nodes)[1].items()} == {1: 0, 4: 1}
 
 
 @pytest.mark.parametrize(
