@@ -34,7 +34,9 @@ def host_names(folder, rank=0):
 
 def device_names(folder, rank=0):
     with gzip.open(folder / f"device.{rank}.json.gz") as stream:
-        return [event.get("name") for event in json.load(stream)["traceEvents"]]
+        # Some of PyTorch 2.3's names of Python functions are no text.
+        events = json.loads(stream.read().decode(errors="replace"))["traceEvents"]
+    return [event.get("name") for event in events]
 
 
 def names_of(folder):
