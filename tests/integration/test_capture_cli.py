@@ -146,3 +146,16 @@ def test_an_earlier_capture_is_not_mixed_with(tmp_path):
 def test_mistakes(tmp_path, words, code, said):
     _, err = run(tmp_path, *words, code=code)
     assert said in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--fake", "--seconds", "2", "--stacks"), "--seconds, --stacks: expected no --fake beside it"),
+        (("--world-size", "4", "--routing", "zipf"), "--world-size, --routing: expected --fake beside it"),
+        (("--after", "2"), "--after: expected --seconds beside it"),
+    ],
+)
+def test_options_that_would_change_nothing_are_refused(tmp_path, words, said):
+    _, err = run(tmp_path, *words, "job.py", code=2)
+    assert said in err

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.profiler
 
+from chakra_et.capture.claim import Claim
 from chakra_et.capture.files import CaptureFiles, compress, is_complete, write_manifest
 from chakra_et.capture.groups import rank_and_size
 from chakra_et.capture.manifest import describe_job
@@ -47,9 +48,13 @@ class Session:
         self._rank, _ = rank_and_size()
         Path(options.out).mkdir(parents=True, exist_ok=True)
         self._partial = CaptureFiles(Path(options.out), self._rank)
-        self.observer = Observer(self._partial.partial_host, index_ranges=options.index_ranges)
-        with quietly():
-            self._profiler = self._make_profiler()
+        with contextlib.ExitStack() as undo:
+            self._claim = Claim(self._partial.folder, self._rank)
+            undo.callback(self._claim.release)
+            self._observer = Observer(self._partial.partial_host, index_ranges=options.index_ranges)
+            with quietly():
+                self._profiler = self._make_profiler()
+            undo.pop_all()
 
     @property
     def is_on_this_thread(self) -> bool:
@@ -93,7 +98,7 @@ class Session:
         if not self._exported and ended <= self._options.warmup:
             self._end_step()
         self._stop_profiler()
-        self.observer.close()
+        self._observer.close()
         if self._failure is not None:
             raise self._failure
         record = self._describe(reason, before_ns)
@@ -119,7 +124,13 @@ class Session:
         with contextlib.suppress(Exception):
             self._stop_profiler()
         with contextlib.suppress(Exception):
-            self.observer.close()
+            self._observer.close()
+        self._claim.release()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: record no more, and touch nothing of the parent's."""
+        self._observer.leave_to_parent()
+        self._claim.leave_to_parent()
 
     def _stop_profiler(self) -> None:
         """Stop it once: a second time would end the process."""
@@ -158,7 +169,7 @@ class Session:
             with_stack=options.stacks,
             with_modules=options.stacks,
             experimental_config=_experimental(all_threads=options.seconds > 0),
-            execution_trace_observer=self.observer,
+            execution_trace_observer=self._observer,
         )
         # Steps are named as the user counts them, from the beginning of the loop.
         profiler.step_num = self._first
@@ -202,7 +213,7 @@ class Session:
                 "pause_ns": self._paused_ns,
                 "ended_by": reason,
             },
-            "warnings": [*self.observer.warnings, *self._warnings],
+            "warnings": [*self._observer.warnings, *self._warnings],
         }
 
     def _write_safely(self, record: dict[str, Any]) -> None:
@@ -212,6 +223,12 @@ class Session:
             log_failure(f"could not finish the files of rank {record['rank']}", err)
 
     def _write(self, record: dict[str, Any]) -> None:
+        try:
+            self._write_files(record)
+        finally:
+            self._claim.release()
+
+    def _write_files(self, record: dict[str, Any]) -> None:
         anonymous = self._options.anonymous
         files = CaptureFiles(self._partial.folder, record["rank"])
         self._keep_resources(files)

@@ -209,6 +209,6 @@ class Recorder:
 
     def _leave_to_parent(self) -> None:
         if self._session is not None:
-            self._session.observer.leave_to_parent()
+            self._session.leave_to_parent()
             self._session = None
             self._alone.leave()

@@ -18,10 +18,12 @@ from chakra_et.cli._progress import progress_bar
 from chakra_et.cli._types import whole_number
 from chakra_et.errors import ChakraError, InputError, MissingExtraError
 
-__all__ = ["add_fake_arguments", "run_fake", "script_of"]
+__all__ = ["FAKE_ONLY", "add_fake_arguments", "run_fake", "script_of"]
 
 # By the second step, optimizers have their state.
 WAIT = 1
+# Options that say nothing of a job that runs, and their defaults.
+FAKE_ONLY = {"world_size": 1, "device": "cuda", "routing": "balanced", "ranks_per_server": 8, "fake_timeout": 3600}
 _LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed")
 
 
@@ -32,20 +34,34 @@ def add_fake_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--fake", action="store_true", help="capture before execution, and write traces at once")
     group.add_argument(
-        "--world-size", type=whole_number(1), default=1, metavar="N", help="with --fake: ranks (default: %(default)s)"
+        "--world-size",
+        type=whole_number(1),
+        default=FAKE_ONLY["world_size"],
+        metavar="N",
+        help="with --fake: ranks (default: %(default)s)",
     )
-    group.add_argument("--device", choices=DEVICES, default="cuda", help="with --fake: device (default: %(default)s)")
+    group.add_argument(
+        "--device", choices=DEVICES, default=FAKE_ONLY["device"], help="with --fake: device (default: %(default)s)"
+    )
     group.add_argument(
         "--routing",
         choices=ROUTINGS,
-        default="balanced",
+        default=FAKE_ONLY["routing"],
         help="with --fake: how tokens choose experts (default: %(default)s)",
     )
     group.add_argument(
-        "--ranks-per-server", type=whole_number(1), default=8, metavar="N", help="with --fake (default: %(default)s)"
+        "--ranks-per-server",
+        type=whole_number(1),
+        default=FAKE_ONLY["ranks_per_server"],
+        metavar="N",
+        help="with --fake (default: %(default)s)",
     )
     group.add_argument(
-        "--fake-timeout", type=whole_number(1), default=3600, metavar="S", help="seconds that a rank may take"
+        "--fake-timeout",
+        type=whole_number(1),
+        default=FAKE_ONLY["fake_timeout"],
+        metavar="S",
+        help="seconds that a rank may take",
     )
 
 

@@ -17,10 +17,11 @@ import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chakra_et.cli._capture_fake import add_fake_arguments, run_fake
+from chakra_et.cli._capture_fake import FAKE_ONLY, add_fake_arguments, run_fake
 from chakra_et.cli._captures import make_room
 from chakra_et.cli._output import print_json, print_line, print_table
 from chakra_et.cli._types import output_path, seconds, whole_number
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
 # Enough for allocators and autotuners to settle.
 _WAIT = 10
 _PATIENCE_S = 30.0
+# Options that say nothing of a job that doesn't run, and their defaults.
+_RUNNING_ONLY = {
+    "warmup": 2, "seconds": 0.0, "after": 0.0, "stacks": False, "memory": False, "index_ranges": False,
+    "anonymous": False,
+}  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--warmup",
         type=whole_number(0),
-        default=2,
+        default=_RUNNING_ONLY["warmup"],
         metavar="N",
         help="steps to warm up in (default: %(default)s; not with --fake)",
     )
@@ -84,6 +90,11 @@ def run(args: argparse.Namespace) -> int:
     command = args.command[1:] if args.command[:1] == ["--"] else args.command
     if not command:
         args.usage_error("expected a command to capture: chakra capture -o out/ -- torchrun ... train.py")
+    unfit = _unfit(args, FAKE_ONLY if not args.fake else _RUNNING_ONLY)
+    if unfit:
+        args.usage_error(f"{unfit}: expected {'no --fake' if args.fake else '--fake'} beside it")
+    if args.after and not args.seconds:
+        args.usage_error("--after: expected --seconds beside it; steps before the window are counted by --wait")
     if args.fake:
         return run_fake(args, command)
     options = CaptureOptions(
@@ -94,6 +105,12 @@ def run(args: argparse.Namespace) -> int:
     make_room(args.out, force=args.force)
     code = _run_job(command, options, to_stderr=args.json)
     return _report(args.out, code, as_json=args.json, steps=not args.seconds)
+
+
+def _unfit(args: argparse.Namespace, defaults: Mapping[str, object]) -> str:
+    """Return the options of a list that were given, as the user writes them."""
+    given = [name for name, default in defaults.items() if getattr(args, name) != default]
+    return ", ".join("--" + name.replace("_", "-") for name in given)
 
 
 def _ranks(text: str) -> tuple[int, ...]:

@@ -65,10 +65,8 @@ def run(args: argparse.Namespace) -> int:
 
         job = plan_job(_read(args.input, progress), options, place=args.input, progress=progress)
     if args.nproc is not None and args.nproc != job.world_size:
-        args.usage_error(
-            f"--nproc: expected {job.world_size}, a process a rank, got {args.nproc}; for fewer ranks than recorded: "
-            f"--world-size {args.nproc}"
-        )
+        fewer = f"; for fewer ranks: --world-size {args.nproc}" if args.nproc < job.world_size else ""
+        args.usage_error(f"--nproc: expected {job.world_size}, a process a rank, got {args.nproc}{fewer}")
     return _show_plan(args, job) if args.dry_run else _replay(args, job)
 
 

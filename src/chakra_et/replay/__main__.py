@@ -54,9 +54,9 @@ def _run(args: argparse.Namespace, environment: Mapping[str, str]) -> int:
     place, count = (_number(environment, name) for name in ("RANK", "WORLD_SIZE"))
     job = plan_job(read_set(args.input), job_options(args), place=args.input)
     if job.world_size != count:
+        fewer = f"; for fewer ranks: --world-size {count}" if count < job.world_size else ""
         raise ReplayError(
-            f"{args.input}: expected {job.world_size} processes, one a rank, got {count} (WORLD_SIZE); for fewer ranks "
-            f"than recorded: --world-size {count}"
+            f"{args.input}: expected {job.world_size} processes, one a rank, got {count} (WORLD_SIZE){fewer}"
         )
     options = launch_options(args)
     local = int(environment.get("LOCAL_RANK", "0") or 0)

@@ -4,11 +4,12 @@ A capture made here says so (nodes `c10d::wait`). NCCL's records have a wait wit
 for (`record_param_comms`). In other traces it is where sync edges wait for the communication, else before the first
 operator that uses its tensors, else at the end of the iteration.
 
-Shape letters: N nodes, C communications.
+Shape letters: N nodes, C communications, U uses of storages.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from chakra_et._jit.json_scan import tensor_records
 from chakra_et.ir import Trace
+from chakra_et.ir.arrays import string_bytes
 from chakra_et.ir.communications import is_communication
 from chakra_et.ir.cut import iterations
 from chakra_et.ir.graph import positions
@@ -141,31 +144,41 @@ class _Uses:
         self._start = trace.integers("start_ns", fill=0)
         self._ends = sorted(end for _, end in iterations(trace).values())
         self._order = np.argsort(self._start, kind="stable")
-        self._values = _argument_text(trace)
+        self._starts = self._start[self._order]
+        self._storages, self._rows = _storage_uses(trace)
 
     def first(self, call: int, storages: tuple[int, ...]) -> int | None:
         """Return the row before which the call at a row must be waited for; None: the end of the trace."""
+        rows = [row for storage in storages if (row := self._next_use(storage, call)) is not None]
         last = self._iteration_end(call)
-        if not storages or self._values is None:
-            return last
-        stop = len(self._values) if last is None else last
-        pattern = rf'\[\d+,(?:{"|".join(map(str, storages))}),\d+,\d+,\d+,"'
-        later = self._values.slice(call + 1, max(stop - call - 1, 0)).str.contains(pattern).fill_null(False)
-        place = later.arg_max() if later.any() else None
-        return last if place is None else call + 1 + place
+        if last is not None:
+            rows.append(last)
+        return min(rows, default=None)
+
+    def _next_use(self, storage: int, call: int) -> int | None:
+        """Return the first row after a call that uses a storage."""
+        begin, end = np.searchsorted(self._storages, [storage, storage + 1])
+        place = begin + np.searchsorted(self._rows[begin:end], call, side="right")
+        return int(self._rows[place]) if place < end else None
 
     def _iteration_end(self, call: int) -> int | None:
-        begin = self._start[call]
-        end = next((end for end in self._ends if end > begin), None)
-        if end is None:
+        later = bisect_right(self._ends, int(self._start[call]))
+        if later == len(self._ends):
             return None
-        place = int(np.searchsorted(self._start[self._order], end))
+        place = int(np.searchsorted(self._starts, self._ends[later]))
         return int(self._order[place]) if place < len(self._order) else None
 
 
-def _argument_text(trace: Trace) -> pl.Series | None:
-    """Return the values of every operator's inputs, but not of what records a call's own."""
+def _storage_uses(trace: Trace) -> tuple[Int, Int]:
+    """Return the storages in the inputs of operators, and their rows, both int64 [U], by storage and then row.
+
+    What records a call's own inputs doesn't use them, and empty tensors share one storage that holds nothing.
+    """
     if "inputs" not in trace.nodes.columns:
-        return None
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     values = pl.when(pl.col("name") != RECORD).then(pl.col("inputs").struct.field("values"))
-    return trace.nodes.select(values=values).to_series()
+    offsets, data = string_bytes(trace.nodes.select(values=values).to_series())
+    rows, records = tensor_records(data, offsets)
+    rows, used = rows[records[:, 3] > 0], records[records[:, 3] > 0, 1]
+    order = np.lexsort((rows, used))
+    return used[order], rows[order]

@@ -82,6 +82,12 @@ def job_options(args: argparse.Namespace) -> JobOptions:
 
     if args.check and args.only != "comm":
         raise ArgumentTypeError("--check: expected --only comm beside it: operators overwrite what tells what is right")
+    if args.delays == "none" and args.only != "comm":
+        raise ArgumentTypeError("--delays none: expected --only comm beside it; operators are paced by --host-time")
+    if args.sizes == "scale" and not args.world_size:
+        raise ArgumentTypeError("--sizes scale: expected --world-size beside it: as many ranks as recorded keep theirs")
+    if args.only == "compute" and (args.group or args.type):
+        raise ArgumentTypeError("--group, --type: expected communications, got --only compute")
     kinds = tuple(args.type)
     return JobOptions(
         only=args.only or "all",
@@ -134,8 +140,9 @@ def _seconds(text: str) -> float:
         number = float(text)
     except ValueError:
         number = 0.0
-    if not 0 < number < 1e6:
-        raise ArgumentTypeError(f"expected seconds, more than 0, got '{text}'")
+    # Less than ranks need to find each other ends them inside PyTorch, some without a word.
+    if not 1 <= number < 1e6:
+        raise ArgumentTypeError(f"expected seconds, at least 1, got '{text}'")
     return number
 
 

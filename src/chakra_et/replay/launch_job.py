@@ -98,6 +98,7 @@ def plan_job(
     else:
         job = _communications(traces, recorded, options)
     found = job.communications
+    _refuse_filters(options.keep, found, place)
     plans = []
     for done, rank in enumerate(found):
         told("plan", done, len(found))
@@ -118,6 +119,16 @@ def plan_job(
         assumed_reduce_ops=sum(call.reduce_op_assumed for call in calls),
         assumed_waits=sum(call.wait_assumed for call in calls),
     )
+
+
+def _refuse_filters(keep: CommFilter, found: Mapping[int, Communications], place: str) -> None:
+    """Refuse filters that name what isn't there: all that they leave out would be held as delays."""
+    calls = [call for one in found.values() for call in one.calls]
+    unknown = sorted(set(keep.groups) - {call.group for call in calls})
+    if unknown:
+        raise ReplayError(f"{place}: expected a process group that communicates, got '{unknown[0]}'; {_known(found)}")
+    if (keep.groups or keep.kinds) and not any(map(keep.wants, calls)):
+        raise ReplayError(f"{place}: expected communications that the filters let through, got none; {_known(found)}")
 
 
 def _known(found: Mapping[int, Communications]) -> str:

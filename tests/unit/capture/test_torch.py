@@ -202,7 +202,7 @@ def test_index_ranges_on_request(tmp_path):
 def run_script(tmp_path, body, code=0):
     script = tmp_path / "script.py"
     script.write_text(
-        "import os, signal, sys, torch\n"
+        "import os, signal, subprocess, sys, time, torch\n"
         "import chakra_et.capture.torch as cc\n"
         "def one_step():\n    (torch.ones(4, 4) @ torch.ones(4, 4)).relu()\n" + textwrap.dedent(body)
     )
@@ -254,7 +254,7 @@ def test_a_killed_job_leaves_what_was_recorded(tmp_path):
     os.kill(os.getpid(), signal.SIGKILL)
     """
     run_script(tmp_path, body, -signal.SIGKILL)
-    assert names_of(tmp_path / "out") == ["host.0.partial.json"]
+    assert names_of(tmp_path / "out") == [".rank.0.lock", "host.0.partial.json"]
     import chakra_et as chakra
 
     (trace,) = chakra.convert(tmp_path / "out").traces
@@ -293,6 +293,26 @@ def test_forked_children_end(tmp_path):
     """
     run_script(tmp_path, body)
     assert manifest(tmp_path / "out")["window"]["ended_by"] == "stop"
+
+
+def test_two_processes_do_not_write_the_files_of_one_rank(tmp_path):
+    body = """
+    with cc.record(sys.argv[1]):
+        other = [sys.executable, "-c", "import sys, chakra_et.capture.torch as cc; cc.record(sys.argv[1]).stop()"]
+        said = subprocess.run([*other, sys.argv[1]], stderr=subprocess.PIPE, text=True, check=True).stderr
+        assert "expected one process to write rank 0 into" in said and "; the job goes on" in said, said
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+        one_step()
+        os.kill(child, signal.SIGKILL)
+    with cc.record(sys.argv[1]):
+        one_step()
+    """
+    err = run_script(tmp_path, body)
+    assert err.count("captured 1 step") == 2
+    assert names_of(tmp_path / "out") == ["device.0.json.gz", "host.0.json.gz", "manifest.0.json"]
+    assert host_names(tmp_path / "out").count("aten::relu") == 1
 
 
 def test_data_loader_workers_started_in_the_window(tmp_path):

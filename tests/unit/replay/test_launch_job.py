@@ -62,8 +62,15 @@ def test_a_filter_leaves_ranks_without_anything_to_do() -> None:
     keep = CommFilter(groups=("tp",))
     planned = plan_job(job(0, 1, 2, 3), JobOptions(only="comm", keep=keep))
     assert [[call.group for call in calls_of(plan)] for plan in planned.plans] == [["tp"]] * 4
+
+
+@pytest.mark.parametrize("only", ["comm", "all"])
+def test_a_filter_that_lets_nothing_through_is_refused(only: str) -> None:
+    said = "expected a process group that communicates, got 'none'; groups: 0, tp; types: allreduce"
+    with pytest.raises(ReplayError, match=said):
+        plan_job(job(0, 1, 2, 3), JobOptions(only=only, keep=CommFilter(groups=("tp", "none"))))
     with pytest.raises(ReplayError, match="that the filters let through, got none; groups: 0, tp; types: allreduce"):
-        plan_job(job(0, 1, 2, 3), JobOptions(only="comm", keep=CommFilter(groups=("none",))))
+        plan_job(job(0, 1, 2, 3), JobOptions(only=only, keep=CommFilter(kinds=("send",))))
 
 
 def test_the_summary_counts_each_communication_once() -> None:
@@ -95,7 +102,7 @@ def test_options_of_the_command_line() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("--iterations", "4-2"), ("--iterations", "a"), ("--timeout", "0"), ("--repeats", "0"), ("--type", "none"),
+    [("--iterations", "4-2"), ("--iterations", "a"), ("--timeout", "0.9"), ("--repeats", "0"), ("--type", "none"),
      ("--profile", " "), ("--timeout", "x")],
 )  # fmt: skip
 def test_values_that_do_not_fit_are_refused(words: tuple[str, str]) -> None:
@@ -103,6 +110,15 @@ def test_values_that_do_not_fit_are_refused(words: tuple[str, str]) -> None:
         parsed(*words)
 
 
-def test_a_check_needs_communications_alone() -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="expected --only comm beside it"):
-        job_options(parsed("--check"))
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--check",), "--check: expected --only comm beside it"),
+        (("--delays", "none"), "--delays none: expected --only comm beside it"),
+        (("--sizes", "scale"), "--sizes scale: expected --world-size beside it"),
+        (("--only", "compute", "--group", "0"), "--group, --type: expected communications"),
+    ],
+)
+def test_options_that_need_others_are_refused_without_them(words: tuple[str, ...], said: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=said):
+        job_options(parsed(*words))

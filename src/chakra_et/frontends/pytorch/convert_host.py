@@ -29,7 +29,8 @@ __all__ = ["convert_host"]
 
 _COMM = ("comm_type", "comm_size", "comm_dtype", "pg_name", "comm_src", "comm_dst", "comm_tag", "comm_root",
          "reduce_op", "comm_async", "comm_id", "in_split_sizes", "out_split_sizes", "unknown_comm")  # fmt: skip
-
+# Operators of c10d that meet no other rank.
+_SILENT_CALLS = (WAIT, "c10d::check_for_nan")
 
 # What a wait of one stream for another is called in a trace.
 SYNC = "stream_wait"
@@ -169,7 +170,7 @@ def _describe(
     if not records:
         calls = nodes.with_row_index("row").filter(pl.col("name").str.starts_with("c10d::"))
         for row in calls.iter_rows(named=True):
-            if "work" not in row["name"] and "coalesc" not in row["name"]:
+            if row["name"] not in _SILENT_CALLS:
                 records[row["row"]] = parse_c10d(
                     row["name"],
                     dims="",

@@ -313,3 +313,18 @@ def test_c10d_calls_stand_in_for_records():
         (5, None, 8, "c10::Half", 3, 9),
     ]
     assert trace.nodes["is_cpu_op"].to_list() == [True, True]
+
+
+def test_calls_that_coalesce_stand_in_and_those_that_meet_nobody_do_not():
+    tensor, kind = [1, 2, 0, 4, 4, "cpu"], "GenericList[Tensor(float)]"
+    call = {"values": [[tensor, tensor], [tensor], "<Object>"], "types": [kind, kind, "Object"]}
+    host = host_trace(
+        [
+            node(2, "c10d::allgather_into_tensor_coalesced_", inputs=call),
+            node(3, "c10d::check_for_nan", inputs={"values": [tensor], "types": ["Tensor(float)"]}),
+            node(4, "c10d::wait"),
+        ]
+    )
+    trace, facts = convert_host(host, sources=())
+    assert facts.communications == 1
+    assert rows(trace, "type", "comm_type", "comm_size") == [(7, 2, 16), (4, None, None), (4, None, None)]
