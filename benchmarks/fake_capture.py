@@ -19,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from chakra_et.capture.fake_options import FakeOptions
+from chakra_et.capture.fake.options import FakeOptions
 from chakra_et.conversion import convert
 from chakra_et.ir import CommType, NodeType, Trace
 
@@ -120,7 +120,7 @@ def found_collectives(trace: Trace) -> Counter[Collective]:
 def capture(model: Model, folder: Path) -> tuple[float, float, float]:
     """Capture rank 0 in a process of its own; return seconds, those of the CPU, and MB."""
     options = FakeOptions(str(folder), world_size=model.world_size).to_text()
-    command = [sys.executable, "-W", "ignore", "-m", "chakra_et.capture.fake_main", options, "0", str(folder)]
+    command = [sys.executable, "-W", "ignore", "-m", "chakra_et.capture.fake", options, "0", str(folder)]
     begin = time.perf_counter()
     child = subprocess.Popen([*command, str(SCRIPT), *model.arguments()], stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(child.pid, 0)

@@ -33,10 +33,7 @@ from torch.nn import functional
 
 import chakra_et as chakra
 from chakra_et.capture.torch import record
-from chakra_et.replay.accuracy import Accuracy, accuracy
-from chakra_et.replay.options import ReplayOptions
-from chakra_et.replay.plan import make_plan
-from chakra_et.replay.run import run_rank
+from chakra_et.replay import Accuracy, ReplayOptions, accuracy, make_plan, run_rank
 
 PARTS = ("step", "ddp", "megatron")
 STEPS = 5

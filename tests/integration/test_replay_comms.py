@@ -14,14 +14,13 @@ pytest.importorskip("torch")
 from chakra_et.conversion import convert
 from chakra_et.errors import ReplayError
 from chakra_et.ir import Trace, TraceSet
-from chakra_et.replay.comm_call import CommCall
-from chakra_et.replay.comm_options import ConnectOptions
-from chakra_et.replay.comm_plan import CommFilter, calls_of
-from chakra_et.replay.communications import find_communications
-from chakra_et.replay.groups import used_groups
-from chakra_et.replay.launch import LaunchOptions, launch
-from chakra_et.replay.launch_job import Job, JobOptions, plan_job
-from chakra_et.replay.options import ReplayOptions
+from chakra_et.replay.communications.call import CommCall
+from chakra_et.replay.communications.find import find_communications
+from chakra_et.replay.communications.groups import used_groups
+from chakra_et.replay.job.launch import LaunchOptions, launch
+from chakra_et.replay.job.plan import Job, JobOptions, plan_job
+from chakra_et.replay.options import ConnectOptions, ReplayOptions
+from chakra_et.replay.plan.comms import CommFilter, calls_of
 from tests.conftest import ROOT
 from tests.integration.processes import capture_job, free_port
 from tests.unit.replay.plans import WORLD, blocking, comm, plan

@@ -7,13 +7,13 @@ import tarfile
 import pytest
 
 import chakra_et as chakra
-from chakra_et.replay.accuracy import accuracy
+from chakra_et.replay.comparison import accuracy
 from chakra_et.replay.options import ReplayOptions
-from chakra_et.replay.plan import make_plan
-from chakra_et.replay.plan_filter import filtered
-from chakra_et.replay.plan_tables import peak_bytes, slots_in
+from chakra_et.replay.plan.filters import filtered
+from chakra_et.replay.plan.make import make_plan
+from chakra_et.replay.plan.steps import Communicate, Delay, OpCall, Wait
+from chakra_et.replay.plan.tables import peak_bytes, slots_in
 from chakra_et.replay.run import run_rank
-from chakra_et.replay.steps import Communicate, Delay, OpCall, Wait
 from tests.conftest import ROOT
 
 TRACES = ROOT.parent / "shared" / "traces"

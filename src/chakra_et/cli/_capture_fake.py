@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from chakra_et.capture.fake_options import DEVICES, ROUTINGS, FakeOptions, FakeRank, run_roles
+from chakra_et.capture.fake.options import DEVICES, ROUTINGS, FakeOptions, FakeRank, run_roles
 from chakra_et.cli._output import print_json, print_line, print_table, print_wrote
 from chakra_et.cli._progress import progress_bar
 from chakra_et.cli._types import whole_number
@@ -145,7 +145,7 @@ def _remove_earlier(out: Path) -> None:
 
 
 def _run_rank(script: list[str], rank: int, options: FakeOptions, *, mailbox: Path, timeout_s: int) -> FakeRank:
-    command = [sys.executable, "-m", "chakra_et.capture.fake_main", options.to_text(), str(rank), str(mailbox), *script]
+    command = [sys.executable, "-m", "chakra_et.capture.fake", options.to_text(), str(rank), str(mailbox), *script]
     # What the script prints is no result of ours: it goes where errors go.
     child = subprocess.Popen(command, stdout=2)
     try:

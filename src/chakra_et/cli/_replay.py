@@ -8,7 +8,7 @@ from chakra_et.cli._output import print_line, print_table
 from chakra_et.units import format_bytes, format_count, format_ns, format_ranks
 
 if TYPE_CHECKING:
-    from chakra_et.replay.launch_summary import JobSummary, ReplaySummary
+    from chakra_et.replay.job.summary import JobSummary, ReplaySummary
 
 __all__ = ["print_plan", "print_replay"]
 

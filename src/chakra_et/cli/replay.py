@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chakra_et.ir import TraceSet
-    from chakra_et.replay.launch_job import Job
+    from chakra_et.replay.job.plan import Job
 
 FINDINGS = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    from chakra_et.replay.launch_arguments import add_options
+    from chakra_et.replay.job.arguments import add_options
 
     add_source(parser)
     parser.add_argument("--nproc", type=whole_number(1), metavar="N", help="processes: as many as there are ranks")
@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Plan, check, run and print."""
     from chakra_et.io import refuse_existing, refuse_no_folder
-    from chakra_et.replay.launch_arguments import job_options
+    from chakra_et.replay.job.arguments import job_options
 
     if args.out is not None:
         refuse_no_folder(args.out)
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     except argparse.ArgumentTypeError as err:
         args.usage_error(str(err))
     with progress_bar() as progress:
-        from chakra_et.replay.launch_job import plan_job
+        from chakra_et.replay.job.plan import plan_job
 
         job = plan_job(_read(args.input, progress), options, place=args.input, progress=progress)
     if args.nproc is not None and args.nproc != job.world_size:
@@ -79,7 +79,7 @@ def _read(name: str, progress: object) -> TraceSet:
 
 def _show_plan(args: argparse.Namespace, job: Job) -> int:
     from chakra_et.cli._replay import print_plan
-    from chakra_et.replay.launch_summary import summarize_job
+    from chakra_et.replay.job.summary import summarize_job
 
     summary = summarize_job(job)
     if args.json:
@@ -92,9 +92,9 @@ def _show_plan(args: argparse.Namespace, job: Job) -> int:
 
 def _replay(args: argparse.Namespace, job: Job) -> int:
     from chakra_et.cli._replay import print_replay
-    from chakra_et.replay.launch import launch
-    from chakra_et.replay.launch_arguments import launch_options
-    from chakra_et.replay.launch_summary import summarize_replay
+    from chakra_et.replay.job.arguments import launch_options
+    from chakra_et.replay.job.launch import launch
+    from chakra_et.replay.job.summary import summarize_replay
 
     with progress_bar() as progress:
         reports = launch(job, launch_options(args), progress=progress)

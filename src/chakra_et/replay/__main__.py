@@ -15,10 +15,10 @@ from dataclasses import replace
 
 from chakra_et.errors import ChakraError, ReplayError
 from chakra_et.io import read_set
-from chakra_et.replay.launch_arguments import add_options, job_options, launch_options
-from chakra_et.replay.launch_job import plan_job
-from chakra_et.replay.launch_rank import Task, run_task
-from chakra_et.replay.launch_summary import ReplaySummary, summarize_replay
+from chakra_et.replay.job.arguments import add_options, job_options, launch_options
+from chakra_et.replay.job.plan import plan_job
+from chakra_et.replay.job.rank import Task, run_task
+from chakra_et.replay.job.summary import ReplaySummary, summarize_replay
 from chakra_et.units import format_bytes, format_ns
 
 __all__ = ["main"]

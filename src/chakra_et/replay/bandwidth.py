@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from chakra_et.replay.comm_call import CommCall
-from chakra_et.replay.comm_lines import Key, keys_of
-from chakra_et.replay.comm_plan import calls_of
+from chakra_et.replay.communications.call import CommCall
+from chakra_et.replay.communications.lines import Key, keys_of
+from chakra_et.replay.plan.comms import calls_of
 from chakra_et.replay.run import RankResult
 
 __all__ = ["CommSpeed", "bus_factor", "comm_speeds", "size_bytes"]

@@ -1,4 +1,4 @@
-"""`ReplayOptions`: how a plan is run."""
+"""How a plan is run, and how the ranks of a replay join each other."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from chakra_et.errors import ReplayError
 
-__all__ = ["ReplayOptions"]
+__all__ = ["ConnectOptions", "ReplayOptions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +58,24 @@ class ReplayOptions:
         for name, least in (("warmup", 0), ("repeats", 1), ("threads", 0)):
             if getattr(self, name) < least:
                 raise ReplayError(f"{name}: expected a number from {least} up, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectOptions:
+    """How a rank joins the others.
+
+    Attributes:
+        backend: ``gloo`` or ``nccl`` (which RCCL calls itself, too).
+        timeout_s: Longest time that a rank waits for others.
+        check: Check what arrives.
+        seed: Of what the replay's own tensors hold.
+        init_method: Where ranks meet, such as ``file:///tmp/x``; None: as the environment says (``MASTER_ADDR``).
+        device: Index of this rank's device, for ``nccl``.
+    """
+
+    backend: str = "gloo"
+    timeout_s: float = 60.0
+    check: bool = False
+    seed: int = 0
+    init_method: str | None = None
+    device: int = 0

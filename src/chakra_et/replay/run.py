@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from chakra_et.errors import MissingExtraError, ReplayError
 from chakra_et.replay.options import ReplayOptions
-from chakra_et.replay.plan_filter import filtered
-from chakra_et.replay.steps import Communicate, Communicator, Plan, Recording
+from chakra_et.replay.plan.filters import filtered
+from chakra_et.replay.plan.steps import Communicate, Communicator, Plan, Recording
 
 __all__ = ["RankResult", "run_rank"]
 
@@ -70,7 +70,7 @@ def run_rank(
         ReplayError: Nothing of what is asked for is in the plan, or it communicates and nobody does it.
 
     Example:
-        >>> from chakra_et.replay.steps import Delay, Iteration
+        >>> from chakra_et.replay.plan.steps import Delay, Iteration
         >>> plan = Plan(0, 1, (Delay(0, "kernel", "", 0, 1000),), (Iteration(None, 0, 1),), (), ())
         >>> result = run_rank(plan, options=ReplayOptions(repeats=2))  # doctest: +SKIP
         >>> result.ends.shape  # doctest: +SKIP

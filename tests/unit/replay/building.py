@@ -3,7 +3,7 @@
 import json
 
 from chakra_et.ir import NodeType, TraceBuilder
-from chakra_et.replay.comm_call import CommCall
+from chakra_et.replay.communications.call import CommCall
 
 KINDS = {"float32": "Tensor(float)", "int64": "Tensor(long int)", "bool": "Tensor(bool)"}
 SCHEMAS = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from chakra_et.replay.comm_call import REDUCING, ROOTED, CommCall
-from chakra_et.replay.steps import Communicate, Iteration, Plan, Step, Wait
+from chakra_et.replay.communications.call import REDUCING, ROOTED, CommCall
+from chakra_et.replay.plan.steps import Communicate, Iteration, Plan, Step, Wait
 
 WORLD = ("0", (0, 1, 2, 3))
 

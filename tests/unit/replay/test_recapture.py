@@ -6,10 +6,10 @@ import pytest
 
 import chakra_et as chakra
 from chakra_et.replay.options import ReplayOptions
-from chakra_et.replay.plan import make_plan
-from chakra_et.replay.plan_tables import slots_in
+from chakra_et.replay.plan.make import make_plan
+from chakra_et.replay.plan.steps import OpCall, View
+from chakra_et.replay.plan.tables import slots_in
 from chakra_et.replay.run import run_rank
-from chakra_et.replay.steps import OpCall, View
 
 from .jobs import JOBS
 

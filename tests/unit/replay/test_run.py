@@ -6,12 +6,12 @@ import pytest
 
 from chakra_et.errors import ReplayError
 from chakra_et.ir import ProcessGroup
-from chakra_et.replay.accuracy import accuracy
-from chakra_et.replay.communications import Communications
+from chakra_et.replay.communications.find import Communications
+from chakra_et.replay.comparison import accuracy
 from chakra_et.replay.options import ReplayOptions
-from chakra_et.replay.plan import make_plan
+from chakra_et.replay.plan.make import make_plan
+from chakra_et.replay.plan.steps import Communicate, Delay, Iteration, OpCall, Plan, Wait
 from chakra_et.replay.run import run_rank
-from chakra_et.replay.steps import Communicate, Delay, Iteration, OpCall, Plan, Wait
 
 from .building import Calls, allreduce, tensor
 

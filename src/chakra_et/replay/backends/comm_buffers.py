@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from chakra_et.replay.comm_call import REDUCING, CommCall
+from chakra_et.replay.communications.call import REDUCING, CommCall
 
 __all__ = ["Buffers", "Lent"]
 

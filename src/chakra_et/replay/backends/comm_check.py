@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from chakra_et.replay.comm_call import CommCall
+from chakra_et.replay.communications.call import CommCall
 
 __all__ = ["expected_values", "fill_inputs", "first_difference"]
 

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from chakra_et.replay.comm_call import COALESCED, CommCall
+from chakra_et.replay.communications.call import COALESCED, CommCall
 
 __all__ = ["Start", "bind", "has_average", "reduce_op_of", "transportable"]
 

@@ -19,9 +19,9 @@ from chakra_et.replay.backends.comm_buffers import Buffers
 from chakra_et.replay.backends.comm_check import expected_values, fill_inputs, first_difference
 from chakra_et.replay.backends.comm_ops import Start, bind, has_average, reduce_op_of, transportable
 from chakra_et.replay.backends.comm_watch import Watch
-from chakra_et.replay.comm_call import REDUCING, CommCall
-from chakra_et.replay.comm_options import ConnectOptions
-from chakra_et.replay.steps import Communicate, Plan
+from chakra_et.replay.communications.call import REDUCING, CommCall
+from chakra_et.replay.options import ConnectOptions
+from chakra_et.replay.plan.steps import Communicate, Plan
 
 __all__ = ["TorchCommunicator", "connect"]
 
@@ -98,7 +98,7 @@ def connect(
 
 
 class TorchCommunicator:
-    """Makes the communications of one rank; see `chakra_et.replay.steps.Communicator` for what it offers.
+    """Makes the communications of one rank; see `chakra_et.replay.plan.steps.Communicator` for what it offers.
 
     Attributes:
         checked: Results that were checked.

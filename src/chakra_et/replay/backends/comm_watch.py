@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from chakra_et.replay.comm_call import CommCall
+from chakra_et.replay.communications.call import CommCall
 from chakra_et.units import format_list
 
 __all__ = ["Watch"]

@@ -22,8 +22,8 @@ import torch
 
 from chakra_et.errors import ChakraError, ReplayError
 from chakra_et.replay.backends.torch_ops import BoundCall
-from chakra_et.replay.plan_tables import slots_made, slots_used
-from chakra_et.replay.steps import Communicate, Delay, OpCall, Plan, Slot, View, Wait
+from chakra_et.replay.plan.steps import Communicate, Delay, OpCall, Plan, Slot, View, Wait
+from chakra_et.replay.plan.tables import slots_made, slots_used
 
 __all__ = ["Program", "Times", "hold", "make_view"]
 

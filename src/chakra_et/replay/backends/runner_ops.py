@@ -15,8 +15,8 @@ from chakra_et.replay.backends.torch_ops import Operators, import_modules
 from chakra_et.replay.backends.trial_ops import Trial
 from chakra_et.replay.backends.values import Values
 from chakra_et.replay.options import ReplayOptions
+from chakra_et.replay.plan.steps import Communicator, Plan, Recording
 from chakra_et.replay.run import RankResult
-from chakra_et.replay.steps import Communicator, Plan, Recording
 
 __all__ = ["run_plan"]
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from chakra_et.errors import ReplayError
-from chakra_et.replay.steps import OpCall
+from chakra_et.replay.plan.steps import OpCall
 
 __all__ = ["BoundCall", "Operator", "Operators", "import_modules", "target_device"]
 

@@ -11,8 +11,8 @@ import torch
 from chakra_et.replay.backends.program_ops import make_view
 from chakra_et.replay.backends.torch_ops import BoundCall, Operators
 from chakra_et.replay.backends.values import Values, devices_of
-from chakra_et.replay.plan_tables import slots_in, slots_made, slots_used
-from chakra_et.replay.steps import Communicate, OpCall, Plan, Slot, View, Wait
+from chakra_et.replay.plan.steps import Communicate, OpCall, Plan, Slot, View, Wait
+from chakra_et.replay.plan.tables import slots_in, slots_made, slots_used
 
 __all__ = ["Trial"]
 

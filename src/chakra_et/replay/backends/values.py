@@ -12,9 +12,9 @@ from collections.abc import Iterable
 import torch
 
 from chakra_et.replay.backends.torch_ops import target_device
-from chakra_et.replay.plan_tables import slots_in, written_storages
-from chakra_et.replay.schema import parse_schema
-from chakra_et.replay.steps import OpCall, Plan, TensorSlot
+from chakra_et.replay.plan.schema import parse_schema
+from chakra_et.replay.plan.steps import OpCall, Plan, TensorSlot
+from chakra_et.replay.plan.tables import slots_in, written_storages
 
 __all__ = ["Values", "devices_of"]
 

@@ -1,0 +1,1 @@
+"""All ranks of a replay: planned and checked together, started, and summed up."""

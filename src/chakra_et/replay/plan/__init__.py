@@ -1,0 +1,1 @@
+"""The pure planner: a trace to steps, tensors and iterations, and a check that the plans of all ranks meet."""
