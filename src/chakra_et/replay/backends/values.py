@@ -58,7 +58,7 @@ class Values:
             slots: They are put here.
         """
         for slot, tensor in enumerate(self._plan.tensors):
-            if tensor.first < 0:
+            if tensor.first < 0 <= tensor.last:
                 slots[slot] = self._tensor(slot, tensor)
         written = written_storages(self._plan)
         self._drawn = {place: one for place, one in self._drawn.items() if place in written}

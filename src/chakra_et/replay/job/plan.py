@@ -19,6 +19,7 @@ from chakra_et.replay.plan.check import check_plans, refuse_problems
 from chakra_et.replay.plan.comms import CommFilter, calls_of, plan_communications, refuse_silence
 from chakra_et.replay.plan.make import make_plan
 from chakra_et.replay.plan.steps import Communicate, Plan
+from chakra_et.replay.plan.tables import with_lifetimes
 from chakra_et.units import format_list
 
 __all__ = ["Job", "JobOptions", "plan_job"]
@@ -170,7 +171,7 @@ def _plan(trace: Trace, rank: int, size: int, found: Communications, options: Jo
         return plan
     # Another rank's trace, or another number of ranks: recorded tensors don't fit, the communicator brings its own.
     steps = [replace(step, inputs=(), outputs=()) if isinstance(step, Communicate) else step for step in plan.steps]
-    return replace(plan, steps=tuple(steps))
+    return with_lifetimes(replace(plan, steps=tuple(steps)))
 
 
 def _numbers(trace: Trace, options: JobOptions) -> tuple[int, ...]:

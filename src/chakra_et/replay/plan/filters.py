@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from chakra_et.replay.options import ReplayOptions
 from chakra_et.replay.plan.steps import Communicate, Plan, Step, View, Wait
+from chakra_et.replay.plan.tables import with_lifetimes
 
 __all__ = ["filtered"]
 
@@ -48,7 +49,8 @@ def filtered(plan: Plan, options: ReplayOptions) -> Plan:
         iterations.append(replace(iteration, begin=begin, end=len(steps), tail_ns=tail + held))
     # What is left is no whole step to be compared with the job's.
     before = plan.job_step_ns if options.only == "all" else None
-    return replace(plan, steps=tuple(steps), iterations=tuple(iterations), job_step_ns=before)
+    part = replace(plan, steps=tuple(steps), iterations=tuple(iterations), job_step_ns=before)
+    return with_lifetimes(part)
 
 
 def _wanted(step: Step, options: ReplayOptions) -> bool:

@@ -151,7 +151,7 @@ class TensorSlot:
         dtype: Torch's name of the element type (``float32``).
         device: Recorded device (``cuda:0``).
         first: Step that first has it; -1: it is there before the first step.
-        last: Step that last uses it.
+        last: Step that last uses it; -1: none does, in a part of a plan.
         low, high: Range of the recorded values of an integer tensor that is there from the start, both included, or
             None.
     """
@@ -176,7 +176,7 @@ class Storage:
         size_bytes: Its size: the furthest element of all tensors in it.
         device: Recorded device.
         first: Step that makes it; -1: it is there before the first step.
-        last: Step that last uses a tensor in it.
+        last: Step that last uses a tensor in it; -1: none does.
     """
 
     size_bytes: int

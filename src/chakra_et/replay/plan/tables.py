@@ -6,13 +6,14 @@ Shape letters: S steps, T tensor slots, M storages.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from chakra_et.replay.plan.schema import parse_schema
 from chakra_et.replay.plan.steps import Communicate, OpCall, Plan, Slot, Step, Storage, TensorSlot, View, Wait
 from chakra_et.replay.plan.tensors import TensorTable
 
-__all__ = ["peak_bytes", "slots_in", "slots_made", "slots_used", "tensor_slots", "written_storages"]
+__all__ = ["peak_bytes", "slots_in", "slots_made", "slots_used", "tensor_slots", "with_lifetimes", "written_storages"]
 
 
 def slots_in(value: Any) -> Iterator[int]:
@@ -50,18 +51,7 @@ def tensor_slots(
         steps: [S] the steps.
         ranges: Lowest and highest value by place of the storage.
     """
-    count = len(table.records)
-    first, last = [-1] * count, [-1] * count
-    for place, step in enumerate(steps):
-        for slot in slots_made(step):
-            first[slot] = last[slot] = place
-        for slot in slots_used(step):
-            last[slot] = place
-    # The wait for a communication ends its use of a tensor.
-    until = _ends_of_communications(steps)
-    for place, end in until.items():
-        for slot in slots_used(steps[place]):
-            last[slot] = max(last[slot], end)
+    first, last = _lifetimes(steps, len(table.records))
     tensors = tuple(
         TensorSlot(
             table.places[slot], one.offset, one.shape, one.strides, one.dtype, one.device, first[slot], last[slot],
@@ -74,6 +64,40 @@ def tensor_slots(
         begin = -1 if memory.before else min(first[slot] for slot in memory.slots)
         storages.append(Storage(memory.size_bytes, memory.device, begin, max(last[slot] for slot in memory.slots)))
     return tensors, tuple(storages)
+
+
+def with_lifetimes(plan: Plan) -> Plan:
+    """Return a plan whose tensors and storages have the lifetimes that its steps give them.
+
+    Needed after a change of steps. What no step uses any more has none: -1 for its first and last step.
+    """
+    first, last = _lifetimes(plan.steps, len(plan.tensors))
+    begins, ends = [len(plan.steps)] * len(plan.storages), [-1] * len(plan.storages)
+    for slot, tensor in enumerate(plan.tensors):
+        if last[slot] >= 0:
+            begins[tensor.storage] = min(begins[tensor.storage], first[slot])
+            ends[tensor.storage] = max(ends[tensor.storage], last[slot])
+    storages = [
+        replace(one, first=-1 if one.first < 0 or end < 0 else begin, last=end)
+        for one, begin, end in zip(plan.storages, begins, ends, strict=True)
+    ]
+    tensors = [replace(one, first=begin, last=end) for one, begin, end in zip(plan.tensors, first, last, strict=True)]
+    return replace(plan, tensors=tuple(tensors), storages=tuple(storages))
+
+
+def _lifetimes(steps: Sequence[Step], count: int) -> tuple[list[int], list[int]]:
+    """Return the first and the last step of each slot; -1 for the first of one that no step makes."""
+    first, last = [-1] * count, [-1] * count
+    for place, step in enumerate(steps):
+        for slot in slots_made(step):
+            first[slot] = last[slot] = place
+        for slot in slots_used(step):
+            last[slot] = place
+    # The wait for a communication ends its use of a tensor.
+    for place, end in _ends_of_communications(steps).items():
+        for slot in slots_used(steps[place]):
+            last[slot] = max(last[slot], end)
+    return first, last
 
 
 def _ends_of_communications(steps: Sequence[Step]) -> dict[int, int]:
@@ -92,6 +116,8 @@ def peak_bytes(plan: Plan) -> int:
     """Return the most memory that a plan's tensors take at once: those there from the start stay to the end."""
     change = [0] * (len(plan.steps) + 2)
     for storage in plan.storages:
+        if storage.last < 0:
+            continue
         begin, end = (0, len(plan.steps)) if storage.first < 0 else (storage.first, storage.last)
         change[begin] += storage.size_bytes
         change[end + 1] -= storage.size_bytes

@@ -7,7 +7,19 @@ import pytest
 from chakra_et.errors import ReplayError
 from chakra_et.replay.options import ReplayOptions
 from chakra_et.replay.plan.filters import filtered
-from chakra_et.replay.plan.steps import Communicate, Delay, Iteration, OpCall, Plan, View, Wait
+from chakra_et.replay.plan.steps import (
+    Communicate,
+    Delay,
+    Iteration,
+    OpCall,
+    Plan,
+    Slot,
+    Storage,
+    TensorSlot,
+    View,
+    Wait,
+)
+from chakra_et.replay.plan.tables import peak_bytes
 
 from ..building import allreduce
 
@@ -19,7 +31,9 @@ STEPS = (
     Wait(0, gap_ns=4, duration_ns=40),
     OpCall(3, "aten::relu", "", (), (), gap_ns=5, duration_ns=50),
 )
-PLAN = Plan(0, 2, STEPS * 2, (Iteration(1, 0, 6, tail_ns=6), Iteration(2, 6, 12, tail_ns=7)), (), ())
+TENSORS = tuple(TensorSlot(0, 0, (4,), (1,), "float32", "cpu", *span) for span in ((-1, 10), (1, 7)))
+PLAN = Plan(0, 2, STEPS * 2, (Iteration(1, 0, 6, tail_ns=6), Iteration(2, 6, 12, tail_ns=7)), TENSORS,
+            (Storage(16, "cpu", -1, 10),))  # fmt: skip
 
 
 def part(**options):
@@ -82,3 +96,19 @@ def test_operators_alone():
 def test_options_are_checked(given, message):
     with pytest.raises(ReplayError, match=message):
         ReplayOptions(**given)
+
+
+def test_tensors_live_as_long_as_the_part_needs_them():
+    made = OpCall(1, "aten::relu", "", (Slot(0),), (Slot(1),))
+    again = OpCall(2, "aten::neg_", "", (Slot(1),), (None,))
+    steps = (Communicate(allreduce(), (2,), (2,)), Wait(0), made, again, made)
+    tensors = tuple(
+        TensorSlot(slot, 0, (4,), (1,), "float32", "cpu", *span) for slot, span in enumerate([(-1, 4), (2, 4), (-1, 1)])
+    )
+    storages = tuple(Storage(16, "cpu", one.first, one.last) for one in tensors)
+    plan = Plan(0, 2, steps, (Iteration(None, 0, 5),), tensors, storages)
+    part = filtered(plan, ReplayOptions(only="compute"))
+    assert [(one.first, one.last) for one in part.tensors] == [(-1, 2), (2, 2), (-1, -1)]
+    assert [(one.first, one.last) for one in part.storages] == [(-1, 2), (2, 2), (-1, -1)]
+    assert (peak_bytes(plan), peak_bytes(part)) == (48, 32)
+    assert filtered(plan, ReplayOptions(only="comm")).tensors[0].last == -1
