@@ -55,6 +55,7 @@ def run_rank(
     communicator: Communicator | None = None,
     options: ReplayOptions | None = None,
     record: Callable[[], Recording] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> RankResult:
     """Replay one rank in this process.
 
@@ -64,6 +65,8 @@ def run_rank(
         options: How to run it.
         record: Called before the first measured pass; what it returns is told of each iteration, and stopped in the
             end.
+        progress: Called with how many steps were made, of how many of all passes: in the first pass once a second, then
+            before each pass.
 
     Raises:
         MissingExtraError: Torch is not installed.
@@ -92,4 +95,4 @@ def run_rank(
         if err.name != "torch":
             raise
         raise MissingExtraError("replay needs torch; install it: pip install 'chakra-et[torch]'") from err
-    return run_plan(wanted, communicator, options, record)
+    return run_plan(wanted, communicator, options, record, progress)

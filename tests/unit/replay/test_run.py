@@ -225,3 +225,34 @@ def test_what_fails_in_a_later_pass_is_named():
         ReplayError, match=r"rank 0: node 8 \('aten::index'\): it fails in a later pass: index 9 is out"
     ):
         program.run([])
+
+
+def test_operators_alone_keep_no_tensor_longer_than_they_need_it(monkeypatch):
+    from chakra_et.replay.backends.trial_ops import Trial
+
+    calls, comms = Calls(), []
+    for number in range(1, 40, 2):
+        calls.add("aten::relu", [tensor(number, number, (4,))], [tensor(number + 1, number + 1, (4,))])
+        row = calls.add("c10d::allreduce_", [], [])
+        comms.append(allreduce(row=row, number=row))
+        calls.add("aten::relu", [tensor(number + 1, number + 1, (4,))], [tensor(number + 2, number + 2, (4,))])
+    alive = []
+    attempt = Trial._try
+
+    def count(trial, place, step, slots):
+        attempt(trial, place, step, slots)
+        alive.append(sum(slot is not None for slot in slots))
+
+    monkeypatch.setattr(Trial, "_try", count)
+    plan = make_plan(calls.build(), communications=Communications(tuple(comms), ()))
+    run_rank(plan, options=FAST)
+    # What goes in first, a call's argument and its result.
+    assert (len(alive), max(alive)) == (40, 3)
+
+
+def test_how_far_it_is():
+    calls = Calls()
+    calls.add("aten::relu", [tensor(1, 1, (4,))], [tensor(2, 2, (4,))])
+    told = []
+    run_rank(make_plan(calls.build()), options=FAST, progress=lambda done, total: told.append((done, total)))
+    assert told == [(1, 3), (2, 3)]

@@ -53,7 +53,6 @@ def connect(
     groups: Iterable[ProcessGroup],
     active: Sequence[int] = (),
     report: Callable[[str], None] | None = None,
-    passed: Callable[[int], None] | None = None,
 ) -> TorchCommunicator:
     """Join the other ranks and make the process groups, in one order on all ranks.
 
@@ -64,7 +63,6 @@ def connect(
         groups: The groups that any rank uses, in an order that all ranks share.
         active: The ranks that communicate; empty: all.
         report: Called once, on another thread, if this rank waits too long; by default it ends the process.
-        passed: Called before each pass with the number of passes that were made.
 
     Raises:
         ReplayError: Not all ranks came in time.
@@ -94,7 +92,7 @@ def connect(
         raise ReplayError(
             f"rank {rank}: expected {world_size} ranks within {options.timeout_s:g} s, got: {_first_line(err)}"
         ) from err
-    return TorchCommunicator(options, rank, device, (made, control), averages, report or _end_process, passed)
+    return TorchCommunicator(options, rank, device, (made, control), averages, report or _end_process)
 
 
 class TorchCommunicator:
@@ -115,12 +113,11 @@ class TorchCommunicator:
         groups: tuple[dict[tuple[str, tuple[int, ...]], Any], Any],
         averages: bool,
         report: Callable[[str], None],
-        passed: Callable[[int], None] | None,
     ) -> None:
         self._options, self._rank, self._device = options, rank, device
         self._groups, self._control = groups
         self._averages = averages
-        self._passes, self._passed = 0, passed
+        self._passes = 0
         self._store = _store()
         self._buffers = Buffers(device, options.seed + rank)
         self._starts: dict[int, Start] = {}
@@ -203,8 +200,6 @@ class TorchCommunicator:
     def barrier(self) -> None:
         """Wait for all ranks."""
         self._synchronize()
-        if self._passed is not None:
-            self._passed(self._passes)
         self._passes += 1
         self._watch.place = f"before pass {self._passes}"
         try:

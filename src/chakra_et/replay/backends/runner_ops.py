@@ -26,6 +26,7 @@ def run_plan(
     communicator: Communicator | None,
     options: ReplayOptions,
     record: Callable[[], Recording] | None,
+    progress: Callable[[int, int], None] | None,
 ) -> RankResult:
     """Run a plan; see `chakra_et.replay.run.run_rank`."""
     import_modules(options.modules)
@@ -36,7 +37,7 @@ def run_plan(
     # Below autograd: what it called was recorded, and is called as such. Denormals, which no real training step has,
     # would cost time.
     with torch.inference_mode(), _flushed_denormals():
-        return _run(plan, communicator, options, record)
+        return _run(plan, communicator, options, record, progress or _nobody)
 
 
 def _run(
@@ -44,33 +45,40 @@ def _run(
     communicator: Communicator | None,
     options: ReplayOptions,
     record: Callable[[], Recording] | None,
+    progress: Callable[[int, int], None],
 ) -> RankResult:
     issue, wait = (communicator.issue, communicator.wait) if communicator is not None else (_nobody, _nobody)
     values = Values(plan, options.device, options.seed)
     trial = Trial(plan, values, Operators(options.device), options.device, issue, wait)
     _begin(communicator, options)
-    trial.run()
+    total = len(plan.steps) * (max(options.warmup, 1) + options.repeats)
+    trial.run(lambda done: progress(done, total))
+    made = 1
     host_time = _host_time(plan, options)
     kept = frozenset(trial.before)
     program = Program(plan, trial.calls, kept, issue, wait, _synchronizer(options.device), host_time == "measured")
 
     def prepare() -> None:
+        progress(made * len(plan.steps), total)
         values.refill()
         _collected(communicator)
         _begin(communicator, options)
 
     def run_once(after: Callable[[], None] | None) -> tuple[Times, Any]:
+        nonlocal made
         slots: list[Any] = [trial.before.get(slot) for slot in range(len(plan.tensors))]
         # What is recorded shall be the replay alone: its passes follow each other as a job's iterations do.
         if after is None:
             prepare()
+        made += 1
         with _no_collection():
             times = program.run(slots, after)
         return times, _collected(communicator)
 
     for _ in range(options.warmup - 1):
         run_once(None)
-    prepare()
+    if record is not None:
+        prepare()
     # Outside of what is recorded: a collection takes longer than many a pass.
     with _no_collection() if record is not None else nullcontext(), _recorded(record) as after:
         passes = [run_once(after) for _ in range(options.repeats)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -45,8 +46,13 @@ class Trial:
     skipped: dict[int, str] = field(default_factory=dict)
     replaced: dict[int, str] = field(default_factory=dict)
 
-    def run(self) -> None:
-        """Try each step in order."""
+    def run(self, progress: Callable[[int], None] | None = None) -> None:
+        """Try each step in order.
+
+        Args:
+            progress: Called once a second with how many steps were tried.
+        """
+        told = time.monotonic()
         self.values.prepare(self.before)
         slots: list[Any] = [self.before.get(slot) for slot in range(len(self.plan.tensors))]
         handles: dict[int, Any] = {}
@@ -67,6 +73,9 @@ class Trial:
             for slot in used:
                 if slot not in self.before and self.plan.tensors[slot].last <= place:
                     slots[slot] = None
+            if progress is not None and time.monotonic() - told >= 1:
+                told = time.monotonic()
+                progress(place + 1)
 
     def _try(self, place: int, step: OpCall, slots: list[Any]) -> None:
         bound = self.operators.bind(step, devices_of(self.plan, slots_in(step.arguments), self.device))

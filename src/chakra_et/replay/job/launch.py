@@ -60,7 +60,7 @@ def launch(job: Job, options: LaunchOptions, *, progress: Progress | None = None
     Args:
         job: The plans.
         options: How they are run.
-        progress: Called with a stage, how many passes are done, and how many there are.
+        progress: Called with a stage, how many steps of the first rank are done, and how many there are.
 
     Returns:
         [R] what each rank measured.
@@ -118,7 +118,7 @@ def _watch(processes: list[subprocess.Popen[bytes]], folder: Path, progress: Pro
     while True:
         codes = [process.poll() for process in processes]
         if progress is not None:
-            progress("replay", *_passes(folder))
+            progress("replay", *_progress(folder))
         if any(codes) and failed_at is None:
             failed_at = time.monotonic()
         if all(code == 0 for code in codes):
@@ -129,10 +129,10 @@ def _watch(processes: list[subprocess.Popen[bytes]], folder: Path, progress: Pro
         time.sleep(_POLL_S)
 
 
-def _passes(folder: Path) -> tuple[int, int]:
-    """Return how many passes the first rank has made, and how many it will make."""
+def _progress(folder: Path) -> tuple[int, int]:
+    """Return how many steps the first rank has made, and how many it will make."""
     try:
-        done, total = (folder / "passes").read_text().split()
+        done, total = (folder / "progress").read_text().split()
     except (OSError, ValueError):
         return 0, 0
     return int(done), int(total)

@@ -15,8 +15,10 @@ from chakra_et.ir.cut import iterations
 from chakra_et.replay.communications.find import Communications, SkippedCommunication, find_communications
 from chakra_et.replay.communications.groups import used_groups
 from chakra_et.replay.communications.rescale import Rescaled, rescale
+from chakra_et.replay.options import ReplayOptions
 from chakra_et.replay.plan.check import check_plans, refuse_problems
 from chakra_et.replay.plan.comms import CommFilter, calls_of, plan_communications, refuse_silence
+from chakra_et.replay.plan.filters import filtered
 from chakra_et.replay.plan.make import make_plan
 from chakra_et.replay.plan.steps import Communicate, Plan
 from chakra_et.replay.plan.tables import with_lifetimes
@@ -115,7 +117,7 @@ def plan_job(
     return Job(
         plans=tuple(plans),
         groups=used_groups(calls),
-        skipped={rank: one.skipped for rank, one in found.items() if one.skipped},
+        skipped={rank: one.skipped for rank, one in found.items() if one.skipped and options.only != "compute"},
         recorded_world_size=recorded,
         assumed_reduce_ops=sum(call.reduce_op_assumed for call in calls),
         assumed_waits=sum(call.wait_assumed for call in calls),
@@ -167,6 +169,8 @@ def _plan(trace: Trace, rank: int, size: int, found: Communications, options: Jo
     )
     chosen = Communications(wanted, (*found.skipped, *left_out))
     plan = make_plan(trace, communications=chosen, rank=rank, world_size=size, iterations=_numbers(trace, options))
+    if options.only == "compute":
+        return filtered(plan, ReplayOptions(only="compute"))
     if trace.rank == rank and size == (trace.metadata.world_size or size):
         return plan
     # Another rank's trace, or another number of ranks: recorded tensors don't fit, the communicator brings its own.

@@ -77,14 +77,14 @@ class RankReport:
 
 
 def run_task(
-    task: Task, *, report: Callable[[str], None] | None = None, passed: Callable[[int, int], None] | None = None
+    task: Task, *, report: Callable[[str], None] | None = None, progress: Callable[[int, int], None] | None = None
 ) -> list[RankReport]:
     """Run one rank in this process.
 
     Args:
         task: What it has to do.
         report: Called once, on another thread, if this rank waits too long for others.
-        passed: Called before each pass, with how many were made and how many there will be.
+        progress: Called with how many steps were made, of how many.
 
     Returns:
         This rank's report; all ranks' where they are gathered, and none elsewhere.
@@ -94,14 +94,14 @@ def run_task(
         ReplayError: It failed.
     """
     communicates = task.replay.only != "compute" and bool(task.groups)
-    communicator = _connect(task, report, passed) if communicates else None
+    communicator = _connect(task, report) if communicates else None
     record = None if task.record is None else lambda: _recording(task)
     if communicator is None:
-        return [RankReport(run_rank(task.plan, None, task.replay, record=record))]
+        return [RankReport(run_rank(task.plan, None, task.replay, record, progress))]
     if not task.plan.steps:
         communicator.stand_by(task.active)
         return [] if task.gather else [RankReport(_nothing(task.plan))]
-    result = run_rank(task.plan, communicator, task.replay, record=record)
+    result = run_rank(task.plan, communicator, task.replay, record, progress)
     own = RankReport(
         result,
         communicator.checked,
@@ -115,16 +115,13 @@ def run_task(
     return reports
 
 
-def _connect(
-    task: Task, report: Callable[[str], None] | None, passed: Callable[[int, int], None] | None
-) -> TorchCommunicator:
+def _connect(task: Task, report: Callable[[str], None] | None) -> TorchCommunicator:
     try:
         from chakra_et.replay.backends.comm_torch import connect
     except ImportError as err:
         if err.name != "torch":
             raise
         raise MissingExtraError("replay needs torch; install it: pip install 'chakra-et[torch]'") from err
-    total = max(task.replay.warmup, 1) + task.replay.repeats
     return connect(
         task.connect,
         rank=task.place,
@@ -132,7 +129,6 @@ def _connect(
         groups=task.groups,
         active=task.active,
         report=report,
-        passed=None if passed is None else lambda done: passed(done, total),
     )
 
 
@@ -165,16 +161,15 @@ def serve(folder: Path, place: int) -> None:
         _leave(folder / f"error.{place}", text.encode())
         os._exit(1)
 
-    def passed(done: int, total: int) -> None:
-        if place == 0:
-            _leave(folder / "passes", f"{done} {total}".encode())
+    def progress(done: int, total: int) -> None:
+        _leave(folder / "progress", f"{done} {total}".encode())
 
     task: Task = pickle.loads((folder / f"task.{place}").read_bytes())
     connect_options = task.connect
     if connect_options.init_method is None:
         task = replace(task, connect=replace(connect_options, init_method=f"file://{folder / 'store'}", device=place))
     try:
-        (done,) = run_task(task, report=fail, passed=passed)
+        (done,) = run_task(task, report=fail, progress=progress if place == 0 else None)
     except ChakraError as err:
         kind = "MissingExtraError: " if isinstance(err, MissingExtraError) else ""
         fail(f"{kind}{err}")
