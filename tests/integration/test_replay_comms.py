@@ -256,11 +256,15 @@ def test_ranks_without_anything_to_do_do_not_hold_up_the_others(sets):
     assert [len(report.result.communications) for report in reports] == [1, 1, 0, 0]
 
 
-def test_any_launcher_can_start_the_ranks_and_fewer_of_them(sets, tmp_path):
+@pytest.mark.parametrize("kind", ["traces", "profiles"])
+def test_any_launcher_can_start_the_ranks_and_fewer_of_them(sets, tmp_path, kind):
     from chakra_et.io import write_set
 
-    write_set(sets("gloo-coll4"), tmp_path / "traces")
-    words = [sys.executable, "-m", "chakra_et.replay", str(tmp_path / "traces"), "--only", "comm", "--delays", "none",
+    traces = sets("gloo-coll4")
+    place = tmp_path / "traces" if kind == "traces" else RECORDED["gloo-coll4"] / "gloo-coll4"
+    if kind == "traces":
+        write_set(traces, place)
+    words = [sys.executable, "-m", "chakra_et.replay", str(place), "--only", "comm", "--delays", "none",
              "--world-size", "2", "--check", "--repeats", "1"]  # fmt: skip
     port = str(free_port())
     ranks = [

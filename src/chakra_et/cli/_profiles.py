@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from chakra_et.conversion import Quality
     from chakra_et.ir import TraceSet
 
-__all__ = ["add_source", "read_source"]
+__all__ = ["add_source", "read_all", "read_source"]
 
 _TRACES = (".et", ".et.gz", ".parquet")
 
@@ -42,3 +42,11 @@ def read_source(
     for failure in result.failed:
         print_line(f"Left out {failure.source}: {failure.error}", to_stderr=True)
     return result.traces, result.quality
+
+
+def read_all(name: str, *, jobs: int = 0, progress: Progress | None = None) -> TraceSet:
+    """Return the traces of all ranks, converted if they are profiles."""
+    from chakra_et.io import read_set
+
+    traces, _ = read_source(name, jobs=jobs, progress=progress)
+    return read_set(traces) if isinstance(traces, list) else traces

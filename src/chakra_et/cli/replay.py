@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING
 
 from chakra_et.cli._captures import make_room
 from chakra_et.cli._output import print_json, print_wrote
-from chakra_et.cli._profiles import add_source, read_source
+from chakra_et.cli._profiles import add_source, read_all
 from chakra_et.cli._progress import progress_bar
 from chakra_et.cli._types import output_path, whole_number
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from chakra_et.ir import TraceSet
     from chakra_et.replay.job.plan import Job
 
 FINDINGS = 3
@@ -63,18 +62,11 @@ def run(args: argparse.Namespace) -> int:
     with progress_bar() as progress:
         from chakra_et.replay.job.plan import plan_job
 
-        job = plan_job(_read(args.input, progress), options, place=args.input, progress=progress)
+        job = plan_job(read_all(args.input, progress=progress), options, place=args.input, progress=progress)
     if args.nproc is not None and args.nproc != job.world_size:
         fewer = f"; for fewer ranks: --world-size {args.nproc}" if args.nproc < job.world_size else ""
         args.usage_error(f"--nproc: expected {job.world_size}, a process a rank, got {args.nproc}{fewer}")
     return _show_plan(args, job) if args.dry_run else _replay(args, job)
-
-
-def _read(name: str, progress: object) -> TraceSet:
-    from chakra_et.io import read_set
-
-    traces, _ = read_source(name, progress=progress)  # type: ignore[arg-type]
-    return read_set(traces) if isinstance(traces, list) else traces
 
 
 def _show_plan(args: argparse.Namespace, job: Job) -> int:

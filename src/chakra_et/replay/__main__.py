@@ -13,8 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from chakra_et.cli._profiles import add_source, read_all
 from chakra_et.errors import ChakraError, ReplayError
-from chakra_et.io import read_set
 from chakra_et.replay.job.arguments import add_options, job_options, launch_options
 from chakra_et.replay.job.plan import plan_job
 from chakra_et.replay.job.rank import Task, run_task
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m chakra_et.replay", description=summary, epilog=rest.strip("\n"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("input", metavar="TRACES", help="traces: file, directory of ranks, glob or URL")
+    add_source(parser)
     add_options(parser)
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     args = parser.parse_args(argv)
@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(args: argparse.Namespace, environment: Mapping[str, str]) -> int:
     place, count = (_number(environment, name) for name in ("RANK", "WORLD_SIZE"))
-    job = plan_job(read_set(args.input), job_options(args), place=args.input)
+    # Its neighbors convert at the same time.
+    job = plan_job(read_all(args.input, jobs=1), job_options(args), place=args.input)
     if job.world_size != count:
         fewer = f"; for fewer ranks: --world-size {count}" if count < job.world_size else ""
         raise ReplayError(
