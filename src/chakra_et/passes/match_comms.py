@@ -201,7 +201,8 @@ def _lonely(alone: pl.DataFrame, present: set[int]) -> list[str]:
     between = alone.group_by("type", "comm_src", "comm_dst").len().sort("type", "comm_src", "comm_dst")
     for node, source, target, count in between.iter_rows():
         what, other = ("sends", "receive") if node == _SEND else ("receives", "send")
-        text = f"{count} {what} from rank {source} to rank {target} met no {other}"
+        ends = ["an unknown rank" if rank is None else f"rank {rank}" for rank in (source, target)]
+        text = f"{count} {what} from {ends[0]} to {ends[1]} met no {other}"
         absent = [rank for rank in (source, target) if rank is not None and rank not in present]
         words.append(f"{text}: rank {absent[0]} is not in the set" if absent else text)
     return words

@@ -171,6 +171,11 @@ def test_unpaired_sends_have_no_wait():
     assert columns(traces, 0, "comm_seq", "wait_ns", "transfer_ns") == [(0, None, None)] * 2
 
 
+def test_a_receive_from_anybody_that_met_nothing_names_no_sender():
+    _, found = match_comms(TraceSet((rank_of(0, recv(40, 5, None, 0)), rank_of(1))))
+    assert found.findings == ("1 receives from an unknown rank to rank 0 met no send",)
+
+
 def test_a_wait_is_no_longer_than_its_communication():
     """A send that was over before the receive began."""
     traces, _ = match_comms(TraceSet((rank_of(0, send(0, 30, 0, 1)), rank_of(1, recv(80, 5, 0, 1)))))

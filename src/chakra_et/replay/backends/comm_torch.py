@@ -68,6 +68,11 @@ def connect(
         ReplayError: Not all ranks came in time.
     """
     cuda = options.backend != "gloo"
+    if cuda and options.device >= torch.cuda.device_count():
+        raise ReplayError(
+            f"rank {rank}: expected a GPU for each rank of a server, got {torch.cuda.device_count()} and need number "
+            f"{options.device}; start fewer ranks, or replay on CPUs (--backend gloo)"
+        )
     device = torch.device("cuda", options.device) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
