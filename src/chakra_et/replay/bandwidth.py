@@ -120,7 +120,8 @@ def comm_speeds(results: Iterable[RankResult], *, one_clock: bool = True) -> tup
         keys = keys_of(result.rank, calls)
         spent = _times(result.communications)
         for call in calls:
-            if call.number in spent:
+            # A message is its sender's, where it isn't told who takes it.
+            if call.number in spent and not (call.is_unordered and call.kind != "send"):
                 meetings.setdefault(keys[call.number], []).append((call, spent[call.number]))
     rows: dict[tuple[Any, ...], list[list[_Part]]] = {}
     for meeting in meetings.values():

@@ -41,7 +41,7 @@ def expected_values(
 ) -> Iterator[tuple[int, torch.Tensor]]:
     """Return what must be in the tensors that a rank gets: (place of the tensor, int64 or float64 values, flat).
 
-    Nothing for what isn't told: results of a reduce on other ranks than the root, receives from anybody.
+    Nothing for what isn't told: results of a reduce on other ranks than the root, receives of what anybody sent.
     """
     ranks = call.ranks
     root = ranks.index(call.root) if call.root is not None else 0
@@ -49,7 +49,7 @@ def expected_values(
     for index, tensor in enumerate(outputs):
         size = tensor.numel()
         if kind in ("allreduce_", "allreduce_coalesced_") or (kind == "reduce_" and place == root):
-            yield index, _reduced([_given(call, other, index, size, turn, op) for other in members], op)
+            yield index, _reduced((_given(call, other, index, size, turn, op) for other in members), op)
         elif kind == "broadcast_":
             yield index, _given(call, root, index, size, turn, op)
         elif kind in ("allgather_", "gather_", "alltoall_"):
@@ -60,13 +60,13 @@ def expected_values(
         elif kind in ("_allgather_base_", "allgather_into_tensor_coalesced_"):
             yield index, torch.cat([_value(other, index, size // len(ranks), turn) for other in members])
         elif kind in ("reduce_scatter_", "_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_"):
-            yield index, _reduced([_scattered(call, other, place, index, size, turn, op) for other in members], op)
+            yield index, _reduced((_scattered(call, other, place, index, size, turn, op) for other in members), op)
         elif kind == "scatter_":
             yield index, _value(root, place, size, turn)
         elif kind == "alltoall_base_":
             sizes = call.out_split_elements or (size // len(ranks),) * len(ranks)
             yield index, torch.cat([_value(other, place, sizes[other], turn) for other in members])
-        elif kind == "recv_" and call.peer is not None:
+        elif call.peer is not None and kind != "send" and not call.is_unordered:
             yield index, _value(ranks.index(call.peer), call.tag % _MODULUS, size, turn)
 
 
@@ -79,7 +79,9 @@ def first_difference(tensor: Any, expected: torch.Tensor, members: int) -> str:
         members: Ranks whose values were joined: sums round that often.
     """
     got = tensor.detach().reshape(-1).to("cpu", torch.float64)
-    wanted = expected.to(torch.float64)
+    # Sums of small integers wrap.
+    whole = not tensor.dtype.is_floating_point and not tensor.dtype.is_complex and tensor.dtype != torch.bool
+    wanted = (expected.to(tensor.dtype) if whole else expected).to(torch.float64)
     if tensor.dtype == torch.bool:
         wanted = (wanted != 0).to(torch.float64)
     exact = not tensor.dtype.is_floating_point
@@ -91,31 +93,30 @@ def first_difference(tensor: Any, expected: torch.Tensor, members: int) -> str:
     return f"expected {wanted[place]:g} at element {place:,}, got {got[place]:g} ({int(wrong.sum()):,} elements differ)"
 
 
-def _value(place: int, index: int, size: int, turn: int) -> torch.Tensor:
-    return (torch.arange(size) + (3 * place + 5 * index + turn)) % _MODULUS
+def _value(place: int, index: int, size: int, turn: int, begin: int = 0) -> torch.Tensor:
+    return (torch.arange(begin, begin + size) + (3 * place + 5 * index + turn)) % _MODULUS
 
 
-def _given(call: CommCall, place: int, index: int, size: int, turn: int, op: str) -> torch.Tensor:
-    """Return what the rank at a place gives in one of its tensors, int64 [size]."""
+def _given(call: CommCall, place: int, index: int, size: int, turn: int, op: str, begin: int = 0) -> torch.Tensor:
+    """Return what the rank at a place gives in one of its tensors, from an element on, int64 [size]."""
     if op == "product" and place:
         return torch.ones(size, dtype=torch.int64)
     if call.kind == "alltoall_base_":
         members = len(call.ranks)
         sizes = call.in_split_elements or (size // members,) * members
         return torch.cat([_value(place, other, sizes[other], turn) for other in range(members)])
-    return _value(place, call.tag % _MODULUS if call.kind == "send" else index, size, turn)
+    return _value(place, call.tag % _MODULUS if call.kind == "send" else index, size, turn, begin)
 
 
 def _scattered(call: CommCall, other: int, place: int, index: int, size: int, turn: int, op: str) -> torch.Tensor:
     """Return what another rank adds to the part of a reduce-scatter that is for a place."""
     if call.kind == "reduce_scatter_":
         return _given(call, other, place, size, turn, op)
-    whole = _given(call, other, index, size * len(call.ranks), turn, op)
-    return whole[place * size : (place + 1) * size]
+    return _given(call, other, index, size, turn, op, place * size)
 
 
-def _reduced(parts: Sequence[torch.Tensor], op: str) -> torch.Tensor:
-    total = parts[0].clone()
-    for part in parts[1:]:
-        total = _REDUCE[op or "sum"](total, part)
-    return total.to(torch.float64) / len(parts) if op == "avg" else total
+def _reduced(parts: Iterator[torch.Tensor], op: str) -> torch.Tensor:
+    total, count = next(parts), 1
+    for part in parts:
+        total, count = _REDUCE[op or "sum"](total, part), count + 1
+    return total.to(torch.float64) / count if op == "avg" else total

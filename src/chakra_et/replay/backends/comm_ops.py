@@ -125,9 +125,9 @@ def _bind_point(group: Any, call: CommCall) -> Start:
     peer = call.ranks.index(call.peer) if call.peer is not None else -1
     if call.kind == "send":
         return lambda given, taken: group.send(given, peer, call.tag)
-    if peer >= 0:
-        return lambda given, taken: group.recv(taken, peer, call.tag)
-    return lambda given, taken: group.recv_anysource(taken, call.tag)
+    if call.kind == "recv_any_source_":
+        return lambda given, taken: group.recv_anysource(taken, call.tag)
+    return lambda given, taken: group.recv(taken, peer, call.tag)
 
 
 def _options(call: CommCall, rank: int, averages: bool, device: torch.device) -> Any:

@@ -238,9 +238,11 @@ class TorchCommunicator:
     def stand_by(self, active: Iterable[int]) -> None:
         """Wait until other ranks are done: a rank without communications holds up the store that they share."""
         self._watch.place = "without communications"
-        while not self._store.check([f"{_DONE}/{rank}" for rank in active]):
-            time.sleep(_POLL_S)
-        self._watch.stop()
+        # A store that is gone was held by one of them, which has ended: it waits for nobody at its end.
+        with suppress(RuntimeError):
+            while not self._store.check([f"{_DONE}/{rank}" for rank in active]):
+                time.sleep(_POLL_S)
+            self._watch.stop()
         dist.destroy_process_group()
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from chakra_et.replay.communications.call import CommCall
@@ -75,7 +75,7 @@ class Watch:
         self._store.set(_ROLL, "1")
         self._answer()
         time.sleep(2.5 * self._tick_s)
-        others = call.ranks if call.is_collective else [call.peer] if call.peer is not None else []
+        others: Sequence[int] = call.ranks if call.is_collective else [call.peer] if call.peer is not None else []
         there, absent = 1, []
         for other in others:
             if other == self._rank:
@@ -88,7 +88,8 @@ class Watch:
         total = len(call.ranks) if call.is_collective else 2
         what = f"number {turn} of group '{call.group}'"
         if not call.is_collective:
-            what = f"number {turn} {'to' if call.kind == 'send' else 'from'} rank {call.peer} with tag {call.tag}"
+            peer = "anybody" if call.peer is None else f"rank {call.peer}"
+            what = f"number {turn} {'to' if call.kind == 'send' else 'from'} {peer} with tag {call.tag}"
         missing = f"; missing: {format_list(absent)}" if absent else ""
         return (
             f"rank {self._rank}: node {call.node} ('{call.kind}'): {what}: {there} of {total} ranks there"

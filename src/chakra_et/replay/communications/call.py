@@ -20,8 +20,8 @@ COALESCED = frozenset(kind for kind in KINDS if "coalesced" in kind)
 
 _BYTES = {
     "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1,
-    "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1, "complex64": 8, "complex128": 16, "float8_e4m3fn": 1,
-    "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
+    "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1, "complex32": 4, "complex64": 8, "complex128": 16,
+    "float8_e4m3fn": 1, "float8_e5m2": 1, "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1,
 }  # fmt: skip
 
 
@@ -59,12 +59,13 @@ class CommCall:
             reduced.
         reduce_op_assumed: True if the trace doesn't tell the reduce operation.
         root: Global rank of the root, or None.
-        peer: Global rank that is sent to or received from; None for collectives, and where any may send.
+        peer: Global rank that is sent to or received from; None for collectives, and where anybody may have sent.
         tag: Tag of a send or receive.
         asynchronous: False if the call itself waits.
         wait_row: Position in the trace of the first node after the wait (or of the wait itself); None: the end of the
             iteration.
         wait_assumed: True if the trace doesn't tell where the wait is.
+        is_unordered: True for a send or receive of which it isn't told what it meets: its receiver takes from anybody.
         batch: Number of the first call of a batch of sends and receives made as one, or None.
         start_ns: Recorded start of the call.
         end_ns: Recorded end of the call: its return.
@@ -93,6 +94,7 @@ class CommCall:
     asynchronous: bool = False
     wait_row: int | None = None
     wait_assumed: bool = False
+    is_unordered: bool = False
     batch: int | None = None
     start_ns: int = 0
     end_ns: int = 0

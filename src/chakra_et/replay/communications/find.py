@@ -29,6 +29,7 @@ __all__ = ["Communications", "SkippedCommunication", "find_communications"]
 
 Int = npt.NDArray[np.int64]
 _PREFIX = "c10d::"
+_NEVER = 2**62
 _COLUMNS = ("id", "name", "type", "start_ns", "duration_ns", "comm_type", "comm_size", "comm_dtype", "pg_name",
             "comm_src", "comm_dst", "comm_tag", "comm_root", "in_split_sizes", "out_split_sizes", "reduce_op",
             "comm_async", "comm_id", "unknown_comm")  # fmt: skip
@@ -104,7 +105,7 @@ def find_communications(
         (calls if isinstance(found, CommCall) else skipped).append(found)  # type: ignore[arg-type]
     calls.sort(key=lambda call: (call.start_ns, call.row))
     numbered = [replace(call, number=number) for number, call in enumerate(calls)]
-    return Communications(tuple(_with_batches(numbered)), tuple(skipped))
+    return Communications(tuple(_with_batches(numbered, reader.other_calls())), tuple(skipped))
 
 
 class _Reader:
@@ -132,6 +133,12 @@ class _Reader:
         columns = pl.DataFrame([self.trace.column(name).gather(comm_rows) for name in _COLUMNS])
         for place, row in enumerate(columns.iter_rows(named=True)):
             yield self._describe(row, int(comm_rows[place]), int(call_rows[place]), parsed[place], waits[place])
+
+    def other_calls(self) -> Int:
+        """Return how many operators that aren't part of communications stand before each row, int64 [N + 1]."""
+        inside = nearest(self.parent, self.is_call) >= 0
+        other = self.trace.column("op_schema").is_not_null().to_numpy() & ~inside & ~self.is_call
+        return np.concatenate(([0], np.cumsum(other)))
 
     def _made_by(self) -> dict[int, int]:
         """Return the row of the call of each communication; itself, where no call was recorded."""
@@ -278,19 +285,29 @@ def _peer(kind: str, row: dict[str, Any]) -> int | None:
     return None if peer is None else int(peer)
 
 
-def _with_batches(calls: list[CommCall]) -> Iterator[CommCall]:
-    """Mark sends and receives of one group that follow each other without anything between: they were made as one."""
+def _with_batches(calls: list[CommCall], others: Int) -> Iterator[CommCall]:
+    """Mark sends and receives of one group that follow each other without anything between: they were made as one.
+
+    Args:
+        calls: [C] the communications.
+        others: int64 [N + 1], operators of other kinds before each row.
+    """
     begin = 0
     while begin < len(calls):
         end = begin + 1
-        while end < len(calls) and _joined(calls[end - 1], calls[end]):
+        until = _wait_of(calls[begin])
+        while end < len(calls) and calls[end].row < until and _joined(calls[end - 1], calls[end], others):
+            until = min(until, _wait_of(calls[end]))
             end += 1
         for call in calls[begin:end]:
             yield replace(call, batch=begin) if end - begin > 1 else call
         begin = end
 
 
-def _joined(call: CommCall, following: CommCall) -> bool:
+def _wait_of(call: CommCall) -> int:
+    return call.row if not call.asynchronous else _NEVER if call.wait_row is None else call.wait_row
+
+
+def _joined(call: CommCall, following: CommCall, others: Int) -> bool:
     both = not call.is_collective and not following.is_collective and call.group == following.group
-    waits_after = call.asynchronous and (call.wait_row is None or call.wait_row > following.row)
-    return both and waits_after and following.asynchronous
+    return both and following.asynchronous and bool(others[call.row] == others[following.row])

@@ -96,7 +96,7 @@ def _fitted(made: Mapping[int, Communications], copies: set[int]) -> dict[int, C
     meetings: dict[object, dict[int, CommCall]] = {}
     for rank, one in made.items():
         for call in one.calls:
-            if call.kind == "alltoall_base_" and call.in_splits:
+            if call.kind == "alltoall_" or (call.kind == "alltoall_base_" and call.in_splits):
                 meetings.setdefault(keys[rank][call.number], {})[rank] = call
     fitted = {}
     for rank, one in made.items():
@@ -104,9 +104,16 @@ def _fitted(made: Mapping[int, Communications], copies: set[int]) -> dict[int, C
         for call in one.calls:
             meeting = meetings.get(keys[rank][call.number], {})
             if rank in meeting and copies & set(meeting):
-                place = call.ranks.index(rank)
-                taken = tuple(meeting[other].in_splits[place] if other in meeting else 0 for other in call.ranks)
-                call = replace(call, out_splits=taken, outputs=((sum(taken), *call.outputs[0][1:]),))
+                call = _receiving(call, call.ranks.index(rank), meeting)
             calls.append(call)
         fitted[rank] = Communications(tuple(calls), one.skipped)
     return fitted
+
+
+def _receiving(call: CommCall, place: int, meeting: Mapping[int, CommCall]) -> CommCall:
+    """Return an all-to-all of the rank at a place that gets what the others send it."""
+    if call.kind == "alltoall_":
+        parts = [meeting[other].inputs if other in meeting else () for other in call.ranks]
+        return replace(call, outputs=tuple(part[place] if place < len(part) else (0,) for part in parts))
+    taken = tuple(meeting[other].in_splits[place] if other in meeting else 0 for other in call.ranks)
+    return replace(call, out_splits=taken, outputs=((sum(taken), *call.outputs[0][1:]),))

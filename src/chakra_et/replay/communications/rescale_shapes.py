@@ -34,14 +34,14 @@ def resized(call: CommCall, rank: int, kept: Sequence[int], meeting: Mapping[int
     before, after = len(call.ranks), len(kept)
     if before == after:
         return call
-    factor = before / after if sizes == "scale" else 1.0
+    more = (before, after) if sizes == "scale" else (1, 1)
     if call.kind in ("alltoall_base_", "alltoall_"):
         return _exchanged(call, rank, kept, meeting, sizes)
     if call.kind in _GATHERS:
-        given = tuple(_longer(shape, factor) for shape in call.inputs)
+        given = tuple(_longer(shape, *more) for shape in call.inputs)
         return replace(call, inputs=given, outputs=_gathered(call, given, after))
     if call.kind in _SCATTERS:
-        taken = tuple(_longer(shape, factor) for shape in call.outputs)
+        taken = tuple(_longer(shape, *more) for shape in call.outputs)
         return replace(call, inputs=_gathered(call, taken, after), outputs=taken)
     return call
 
@@ -56,12 +56,12 @@ def with_lists(call: CommCall, rank: int) -> CommCall:
     return call
 
 
-def _longer(shape: Shape, factor: float) -> Shape:
-    """Return a shape with more rows; a single number becomes a vector where it must grow."""
-    if factor == 1.0:
+def _longer(shape: Shape, before: int, after: int) -> Shape:
+    """Return a shape with the rows of more members; a single number becomes a vector where it must grow."""
+    if before == after:
         return shape
     rows = shape[0] if shape else 1
-    return (-int(-rows * factor // 1), *shape[1:])
+    return (-(-rows * before // after), *shape[1:])
 
 
 def _gathered(call: CommCall, parts: tuple[Shape, ...], members: int) -> tuple[Shape, ...]:

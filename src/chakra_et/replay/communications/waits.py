@@ -19,12 +19,13 @@ import polars as pl
 
 from chakra_et._jit.json_scan import tensor_records
 from chakra_et.ir import Trace
-from chakra_et.ir.arrays import string_bytes
+from chakra_et.ir.arrays import list_values, string_bytes
+from chakra_et.ir.call_stack import parent_rows
 from chakra_et.ir.communications import is_communication
 from chakra_et.ir.cut import iterations
 from chakra_et.ir.graph import positions
 
-__all__ = ["WAIT", "Wait", "find_waits"]
+__all__ = ["RECORD", "WAIT", "Wait", "find_waits"]
 
 Int = npt.NDArray[np.int64]
 WAIT = "c10d::wait"
@@ -81,25 +82,47 @@ def _noted(trace: Trace, comm_rows: Int, call_rows: Int) -> Int:
 
 
 def _recorded(trace: Trace, comm_rows: Int, call_rows: Int) -> Int:
-    """Return NCCL's records of waits, int64 [C]: the first after a call that has its sequence number."""
+    """Return NCCL's records of waits, int64 [C]: of the same group and number, behind the call.
+
+    Each group counts its collectives, and its sends and receives, from 0. Some records don't name their group: where
+    calls of several groups have the number, those tell nothing.
+    """
     found = np.full(len(call_rows), _NONE, np.int64)
     if not {"inputs", "parent"} <= set(trace.nodes.columns):
         return found
     table = trace.nodes.select("name", "parent", values=pl.col("inputs").struct.field("values")).with_row_index("row")
     table = table.filter(pl.col("name") == RECORD, pl.col("values").is_not_null())
-    # The sequence number comes first, alone or with a flag; only tensors may stand before it.
-    table = table.with_columns(
+    # The number comes first, alone or with a flag of sends and receives; only tensors may stand before it.
+    table = table.select(
+        "row",
+        "parent",
         wait=pl.col("values").str.contains('"wait"', literal=True),
         number=pl.col("values").str.extract(r'^\[(?:\[+.*?"\]+,)?\[?(\d+)').cast(pl.Int64, strict=False),
+        point=pl.col("values").str.contains(r'^\[(?:\[+.*?"\]+,)?\[\d+,(?:true|1)\]'),
+        group=pl.col("values").str.extract(r'\["([^"]*)","[^"]*"\]').fill_null(""),
     )
-    waits: dict[int, list[int]] = {}
-    for row, number in table.filter("wait").select("row", "number").iter_rows():
-        waits.setdefault(number, []).append(row)
-    ids = trace.nodes["id"].to_numpy()
-    own = dict(table.filter(~pl.col("wait")).select("parent", "number").iter_rows())
-    for place, call in enumerate(call_rows.tolist()):
-        number = own.get(int(ids[call]), -1)
-        found[place] = next((row for row in waits.get(number, ()) if row > call), _NONE)
+    waits: dict[tuple[int, bool], list[tuple[int, str]]] = {}
+    for row, number, point, group in table.filter("wait").select("row", "number", "point", "group").iter_rows():
+        waits.setdefault((number, point), []).append((row, group))
+    own = {
+        parent: ((number, point), group)
+        for parent, number, point, group in table.filter(~pl.col("wait"))
+        .select("parent", "number", "point", "group")
+        .iter_rows()
+    }
+    groups: dict[tuple[int, bool], set[str]] = {}
+    for key, group in own.values():
+        groups.setdefault(key, set()).add(group)
+    ids = trace.nodes["id"].to_numpy()[call_rows].tolist()
+    # A wait is one call's: that of the first call behind which it stands.
+    for place in np.argsort(call_rows, kind="stable").tolist():
+        key, group = own.get(ids[place], ((-1, False), ""))
+        is_only = len(groups.get(key, ())) < 2
+        names = (group, "") if is_only else (group or None,)
+        one = next((one for one in waits.get(key, ()) if one[0] > call_rows[place] and one[1] in names), None)
+        if one is not None:
+            waits[key].remove(one)
+            found[place] = one[0]
     return found
 
 
@@ -118,23 +141,22 @@ def _by_edges(trace: Trace, comm_rows: Int, call_rows: Int) -> Int:
     place = np.full(len(ids) + 1, -1, np.int64)
     place[comm_rows] = np.arange(len(comm_rows))
     target = place[dep]
-    host = edges["is_cpu_op"].to_numpy()
     row = edges["row"].to_numpy().astype(np.int64)
-    for index in np.flatnonzero((target >= 0) & ~host).tolist():
-        row[index] = _launch(trace, ids, edges["ctrl_deps"][index])
+    launched = np.flatnonzero((target >= 0) & ~edges["is_cpu_op"].to_numpy())
+    row[launched] = _launches(trace, edges["ctrl_deps"].gather(launched))
     good = (target >= 0) & (row > np.append(call_rows, _NONE)[target])
     np.minimum.at(found, target[good], row[good])
     return found
 
 
-def _launch(trace: Trace, ids: npt.NDArray[np.uint64], deps: pl.Series | None) -> int:
-    """Return the host call that launched a device node; -1 if unknown."""
-    if deps is None or not len(deps):
-        return -1
-    rows = positions(ids, deps.to_numpy())
-    host = trace.nodes["is_cpu_op"].fill_null(False).to_numpy()
-    launches = [row for row in rows.tolist() if row >= 0 and host[row]]
-    return max(launches, default=-1)
+def _launches(trace: Trace, deps: pl.Series) -> Int:
+    """Return the host calls that launched device nodes, int64 by their control dependencies; -1 if unknown."""
+    offsets, values = list_values(deps)
+    rows = positions(trace.nodes["id"].to_numpy(), values)
+    host = np.append(trace.nodes["is_cpu_op"].fill_null(False).to_numpy(), False)
+    found = np.full(len(deps), -1, np.int64)
+    np.maximum.at(found, np.repeat(np.arange(len(deps)), np.diff(offsets)), np.where(host[rows], rows, -1))
+    return found
 
 
 class _Uses:
@@ -146,6 +168,7 @@ class _Uses:
         self._order = np.argsort(self._start, kind="stable")
         self._starts = self._start[self._order]
         self._storages, self._rows = _storage_uses(trace)
+        self._parent = parent_rows(trace)
 
     def first(self, call: int, storages: tuple[int, ...]) -> int | None:
         """Return the row before which the call at a row must be waited for; None: the end of the trace."""
@@ -157,9 +180,17 @@ class _Uses:
 
     def _next_use(self, storage: int, call: int) -> int | None:
         """Return the first row after a call that uses a storage."""
-        begin, end = np.searchsorted(self._storages, [storage, storage + 1])
-        place = begin + np.searchsorted(self._rows[begin:end], call, side="right")
-        return int(self._rows[place]) if place < end else None
+        begin, end = np.searchsorted(self._storages, [storage, storage + 1]).tolist()
+        for place in range(begin + int(np.searchsorted(self._rows[begin:end], call, side="right")), end):
+            if not self._is_inside(int(self._rows[place]), call):
+                return int(self._rows[place])
+        return None
+
+    def _is_inside(self, row: int, call: int) -> bool:
+        """Tell whether a call made what is at a row: no use, but how it does its work."""
+        while row > call:
+            row = int(self._parent[row])
+        return row == call
 
     def _iteration_end(self, call: int) -> int | None:
         later = bisect_right(self._ends, int(self._start[call]))

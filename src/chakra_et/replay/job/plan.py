@@ -12,6 +12,7 @@ from typing import Literal
 from chakra_et.errors import ReplayError
 from chakra_et.ir import ProcessGroup, Trace, TraceSet
 from chakra_et.ir.cut import iterations
+from chakra_et.replay.communications.any_source import settle_sources
 from chakra_et.replay.communications.find import Communications, SkippedCommunication, find_communications
 from chakra_et.replay.communications.groups import used_groups
 from chakra_et.replay.communications.rescale import Rescaled, rescale
@@ -100,7 +101,7 @@ def plan_job(
         )
     else:
         job = _communications(traces, recorded, options)
-    found = job.communications
+    found = settle_sources(job.communications)
     _refuse_filters(options.keep, found, place)
     plans = []
     for done, rank in enumerate(found):
@@ -113,6 +114,11 @@ def plan_job(
             refuse_problems(check_plans(plans), place)
     calls = [call for plan in plans for call in calls_of(plan)]
     if options.only == "comm" and not calls:
+        if options.keep.iterations is not None:
+            known = sorted({number for trace in traces for number in iterations(trace)})
+            there = f"there are {format_list(known)}" if known else "there are no markers of iterations"
+            wanted = "{} to {}".format(*options.keep.iterations)
+            raise ReplayError(f"{place}: expected iterations with communications, got {wanted}; {there}")
         raise ReplayError(f"{place}: expected communications that the filters let through, got none; {_known(found)}")
     return Job(
         plans=tuple(plans),

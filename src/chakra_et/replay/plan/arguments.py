@@ -86,7 +86,7 @@ def parse_values(texts: Texts | None, strides: str | None) -> tuple[Any, ...] | 
     steps = steps if steps is not None and len(steps) == len(values) else [None] * len(values)
     try:
         return tuple(_value(*each) for each in zip(values, shapes, types, steps, strict=True))
-    except (TypeError, ValueError, IndexError):
+    except (AttributeError, TypeError, ValueError, IndexError):
         return None
 
 

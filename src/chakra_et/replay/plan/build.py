@@ -6,6 +6,7 @@ Time is told by a cursor: a step's gap is the time between the end of what came 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from heapq import heappop, heappush
 from typing import Any
 
 import polars as pl
@@ -13,6 +14,7 @@ import polars as pl
 from chakra_et.ir import Trace
 from chakra_et.replay.communications.call import CommCall
 from chakra_et.replay.communications.find import Communications
+from chakra_et.replay.communications.waits import RECORD, WAIT
 from chakra_et.replay.plan.arguments import Opaque, Recorded, parse_values, tensors_in
 from chakra_et.replay.plan.calls import Calls
 from chakra_et.replay.plan.ranges import Ranges
@@ -27,6 +29,7 @@ __all__ = ["Builder"]
 _COLUMNS = ("id", "name", "op_schema", "inputs", "outputs", "input_strides", "output_strides")
 _KERNEL = "it has no schema: a kernel of a compiler, or of a library that is no operator"
 _UNRECORDED = "its arguments were not recorded: the execution trace lacks it"
+_NEVER = 2**62
 # What is awaited through them is awaited where the communication's own wait is.
 _WAITS = ("_c10d_functional::wait_tensor", "c10d_functional::wait_tensor")
 
@@ -53,7 +56,8 @@ class Builder:
         self.ranges = Ranges(self.table)
         self.steps: list[Step] = []
         self.iterations: list[Iteration] = []
-        self.open: list[CommCall] = []
+        # Calls that aren't waited for yet, by the row that stands behind the wait, their own number, and the call.
+        self.open: list[tuple[int, int, CommCall]] = []
         self.cursor = 0
 
     def add(self, window: Window, calls: Calls) -> None:
@@ -65,7 +69,9 @@ class Builder:
         for row in rows.filter((rows >= low) & (rows < high)).to_list():
             self._waits_before(row)
             self._step(row)
-        self._wait_for(list(self.open), window.end_ns)
+        left = [call for _, _, call in self.open]
+        self.open.clear()
+        self._wait_for(sorted(left, key=lambda one: (one.wait_row or 0, one.number)), window.end_ns)
         if len(self.steps) > begin:
             tail = max(window.end_ns - self.cursor, 0)
             length = window.end_ns - window.begin_ns
@@ -142,33 +148,41 @@ class Builder:
         given, taken = self._comm_tensors(call)
         gap, duration = self._time(call.row)
         self.steps.append(Communicate(call, given, taken, gap, duration))
-        self.open.append(call)
+        due = -1 if not call.asynchronous else _NEVER if call.wait_row is None else call.wait_row
+        heappush(self.open, (due, call.number, call))
 
     def _comm_tensors(self, call: CommCall) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the slots of a call's tensors; none where the trace doesn't tell them, or not those of the call."""
         arguments = self._values(call.row, "inputs") or ()
         schema = parse_schema(self.columns["op_schema"][call.row] or "")
         places = schema and [schema.place(one) for one in ("tensors", "tensor")]
-        sides = []
+        sides: list[tuple[int, ...]] = []
         for names, shapes in ((_GIVEN, call.inputs), (_TAKEN, call.outputs)):
             place = next((one for name in names if schema and (one := schema.place(name)) is not None), None)
             place = next((one for one in places or () if one is not None), place)
             found = list(tensors_in(arguments[place])) if place is not None and place < len(arguments) else []
-            if not shapes or [one.shape for one in found] != list(shapes):
+            if not shapes:
+                # A send gets nothing, a receive gives nothing, nor do members that aren't the root.
+                sides.append(())
+                continue
+            if [one.shape for one in found] != list(shapes):
                 return (), ()
             sides.append(tuple(_slots(self._bind(tuple(found)))))
         return sides[0], sides[1]
 
     def _waits_before(self, row: int) -> None:
         """Add the waits that a call stands behind, in recorded order."""
-        due = [call for call in self.open if not call.asynchronous or (call.wait_row or row + 1) <= row]
+        due = []
+        while self.open and self.open[0][0] <= row:
+            due.append(heappop(self.open)[2])
         self._wait_for(due, int(self.rows.start[row]))
 
     def _wait_for(self, due: list[CommCall], before_ns: int) -> None:
         """Add waits that are over before some time: each ended with its communication, if the trace doesn't say."""
-        for call in sorted(due, key=lambda one: (one.wait_row or 0, one.number)):
-            self.open.remove(call)
-            told = self.spans[call.wait_row] if call.wait_row is not None else 0
+        for call in due:
+            # Another node is only the first one behind the wait.
+            is_wait = call.wait_row is not None and self.columns["name"][call.wait_row] in (WAIT, RECORD)
+            told = self.spans[call.wait_row] if is_wait else 0
             start = self.cursor
             if told and call.wait_row is not None:
                 start = max(int(self.rows.start[call.wait_row]), self.cursor)
@@ -179,11 +193,14 @@ class Builder:
             self.cursor = end
 
     def _time(self, row: int) -> tuple[int, int]:
-        """Return a call's gap and length, and move the cursor behind it."""
+        """Return a call's gap and length, and move the cursor behind it.
+
+        The gap is negative where other threads were at work as well: no time is told twice.
+        """
         start, end = int(self.rows.start[row]), int(self.rows.end[row])
         if not self.rows.has_times:
             return 0, 0
-        gap = max(start - self.cursor, 0)
+        gap = max(start - self.cursor, start - end)
         self.cursor = max(self.cursor, end)
         return gap, end - start
 

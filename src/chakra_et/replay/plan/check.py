@@ -23,6 +23,8 @@ from chakra_et.units import format_list
 __all__ = ["Problem", "check_plans", "refuse_problems"]
 
 Group = tuple[str, tuple[int, ...]]
+# Kinds of which ranks may give each other different sizes.
+_UNEVEN = ("alltoall_base_", "alltoall_", "allgather_", "reduce_scatter_", "gather_", "scatter_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def _odd_one(members: Sequence[int], here: Mapping[int, CommCall | None]) -> tup
 
 def _even_size(call: CommCall) -> tuple[int, str] | None:
     """Return size and element type where they must be the same on all ranks."""
-    if call.kind in ("gather_", "scatter_", "alltoall_", "alltoall_base_", "barrier", "allgather_", "reduce_scatter_"):
+    if call.kind == "barrier" or call.kind in _UNEVEN:
         return None
     return call.in_elements, call.dtype
 
@@ -186,6 +188,8 @@ def _one_meeting(name: str, place: int, here: Mapping[int, CommCall]) -> Iterato
 def _parts(here: Mapping[int, CommCall]) -> Iterator[tuple[int, int, int, int]]:
     """Return what ranks send each other where sizes may differ: sender, receiver, elements sent, elements expected."""
     ranks = next(iter(here.values())).ranks
+    if next(iter(here.values())).kind not in _UNEVEN:
+        return
     place = {rank: index for index, rank in enumerate(ranks)}
     for rank, call in here.items():
         for other, index in place.items():
@@ -224,7 +228,7 @@ def _pairs(calls: Mapping[int, Sequence[CommCall]]) -> Iterator[Problem]:
         for call in own:
             if call.kind == "send" and call.peer is not None:
                 sends.setdefault((call.group, rank, call.peer, call.tag), []).append(call)
-            elif call.kind == "recv_" and call.peer is not None:
+            elif call.peer is not None and not call.is_collective:
                 receives.setdefault((call.group, call.peer, rank, call.tag), []).append(call)
             elif call.kind == "recv_any_source_":
                 open_ends.setdefault((call.group, rank, call.tag), []).append(call)
@@ -243,7 +247,7 @@ def _pairs(calls: Mapping[int, Sequence[CommCall]]) -> Iterator[Problem]:
 def _one_line(ends: tuple[int, int, int], sent: Sequence[CommCall], taken: Sequence[CommCall]) -> Iterator[Problem]:
     source, target, tag = ends
     for number, (send, take) in enumerate(zip(sent, taken, strict=False)):
-        if (send.in_elements, send.dtype) != (take.out_elements, take.dtype):
+        if not take.is_unordered and (send.in_elements, send.dtype) != (take.out_elements, take.dtype):
             text = f"expected {send.in_elements:,} {send.dtype} as sent by rank {source} ({_at(send)})"
             got = f"got {take.out_elements:,} {take.dtype}"
             yield _problem(target, take, f"{text}, {got}, in receive {number} with tag {tag}")

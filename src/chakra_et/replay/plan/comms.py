@@ -12,8 +12,11 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from chakra_et.errors import ReplayError
 from chakra_et.ir import ProcessGroup, Trace
+from chakra_et.ir.arrays import list_values
 from chakra_et.ir.cut import iterations
 from chakra_et.ir.graph import positions
 from chakra_et.replay.communications.call import CommCall
@@ -144,6 +147,7 @@ def calls_of(plan: Plan) -> list[CommCall]:
 
 def _events(trace: Trace, calls: Sequence[CommCall]) -> Iterator[_Event]:
     """Return the calls and the waits in the order of the trace."""
+    waits = _wait_times(trace, [call for call in calls if call.asynchronous and call.wait_row is not None])
     for call in calls:
         done = max(call.end_ns, call.comm_start_ns + call.duration_ns)
         yield _Event(call.row, 1, call, False, call.start_ns, call.end_ns)
@@ -152,20 +156,29 @@ def _events(trace: Trace, calls: Sequence[CommCall]) -> Iterator[_Event]:
         elif call.wait_row is None:
             yield _Event(_LAST, 0, call, True, done, done)
         else:
-            yield _Event(call.wait_row, 0, call, True, *_wait_times(trace, call, call.wait_row))
+            yield _Event(call.wait_row, 0, call, True, *waits[call.number])
 
 
-def _wait_times(trace: Trace, call: CommCall, row: int) -> tuple[int, int]:
-    """Return when the wait for a call began and ended, as far as the trace tells."""
+def _wait_times(trace: Trace, calls: Sequence[CommCall]) -> dict[int, tuple[int, int]]:
+    """Return when the waits for calls began and ended, as far as the trace tells, by `CommCall.number`."""
+    rows = np.array([call.wait_row for call in calls], np.int64)
     nodes = trace.nodes
-    start = nodes["start_ns"][row] or 0
-    if nodes["name"][row] == WAIT and call.comm_id is not None:
-        return start, start + (trace.column("span_ns")[row] or 0)
+    start = trace.integers("start_ns", fill=0)
+    ends = start + trace.integers("duration_ns", fill=0)
     # The node after a wait starts when it is over; its thread paused when what it did before ended.
-    before = positions(nodes["id"].to_numpy(), nodes["ctrl_deps"][row].to_numpy())
-    kept = before[before >= 0].tolist()
-    ends = [(nodes["start_ns"][at] or 0) + (nodes["duration_ns"][at] or 0) for at in kept]
-    return min(max(ends, default=start), start), start
+    offsets, values = list_values(nodes["ctrl_deps"].gather(rows))
+    before = positions(nodes["id"].to_numpy(), values)
+    spans, named = trace.integers("span_ns", fill=0), (nodes["name"] == WAIT).fill_null(False).to_numpy()
+    found = {}
+    for place, (call, row) in enumerate(zip(calls, rows.tolist(), strict=True)):
+        begin = end = int(start[row])
+        if named[row] and call.comm_id is not None:
+            end += int(spans[row])
+        else:
+            kept = before[offsets[place] : offsets[place + 1]]
+            begin = min(int(ends[kept[kept >= 0]].max(initial=-1)), end) if (kept >= 0).any() else end
+        found[call.number] = begin, end
+    return found
 
 
 def _stretches(

@@ -43,25 +43,31 @@ def find_deadlock(plans: Sequence[Plan]) -> list[Told]:
     todo = list(ranks)
     while todo:
         rank = todo.pop()
-        for key in _advance(rank, ranks[rank], arrived, waiting):
-            todo += waiting.pop(key, ())
+        for key, complete in _advance(rank, ranks[rank], arrived, waiting):
+            if complete:
+                todo += waiting.pop(key, ())
     stuck = {rank: state for rank, state in ranks.items() if state.at < len(state.events)}
     return _cycle(stuck, arrived) if stuck else []
 
 
-def _advance(rank: int, state: _Rank, arrived: dict[Key, set[int]], waiting: dict[Key, set[int]]) -> list[Key]:
-    """Move a rank to its next wait that holds it; return what it arrived at."""
+def _advance(
+    rank: int, state: _Rank, arrived: dict[Key, set[int]], waiting: dict[Key, set[int]]
+) -> list[tuple[Key, bool]]:
+    """Move a rank to its next wait that holds it; return what it arrived at, and whether that holds nobody longer."""
     reached = []
     while state.at < len(state.events):
         step = state.events[state.at]
         if isinstance(step, Communicate):
             key = key_of(rank, step.call, state.used)
             state.calls[step.call.number] = (step.call, key)
-            arrived.setdefault(key, set()).add(rank)
-            reached.append(key)
+            there = arrived.setdefault(key, set())
+            there.add(rank)
+            # One look at the whole group for each member that comes would take the cube of their number.
+            reached.append((key, not step.call.is_collective or len(there) == len(step.call.ranks)))
         elif step.number in state.calls:
             call, key = state.calls[step.number]
-            if _missing(rank, call, arrived[key]):
+            there = arrived[key]
+            if len(there) < len(call.ranks) if call.is_collective else _missing(rank, call, there):
                 waiting.setdefault(key, set()).add(rank)
                 break
         state.at += 1
@@ -72,7 +78,7 @@ def _missing(rank: int, call: CommCall, there: set[int]) -> list[int]:
     """Return the ranks that must come before a wait for a call ends."""
     if call.is_collective:
         return [member for member in call.ranks if member not in there]
-    if call.peer is None or (call.kind == "send" and call.wait_assumed):
+    if call.peer is None or call.is_unordered or (call.kind == "send" and call.wait_assumed):
         return []
     return [call.peer] if call.peer != rank and call.peer not in there else []
 

@@ -50,7 +50,8 @@ class OpCall:
         schema: Operator schema, as recorded.
         arguments: Values in the schema's order: `Slot`, numbers, strings, None, tuples of them.
         results: A `Slot` (or None) for each result, tuples for lists of tensors.
-        gap_ns: Recorded time of the host between what ran before and this call.
+        gap_ns: Recorded time of the host between what ran before and this call; negative where both ran at once, on
+            different threads.
         duration_ns: Recorded time of the call, with all that it calls.
         device_ns: Recorded time of the kernels that it launched.
         tid: Thread that called it.
@@ -88,7 +89,7 @@ class Delay:
         node: Id of its node.
         name: Its name.
         reason: Why it is not called; empty where calls are left out on request.
-        gap_ns: Recorded time of the host between what ran before and this.
+        gap_ns: Recorded time of the host between what ran before and this; negative as in `OpCall`.
         duration_ns: Time that is held.
         device_ns: Recorded time of the kernels that it launched.
     """
@@ -110,7 +111,7 @@ class Communicate:
         inputs: Slots of the tensors that the rank gives, in the order of `CommCall.inputs`; empty if unknown or not
             wanted: the communicator brings its own.
         outputs: Slots of the tensors that the rank gets, in the order of `CommCall.outputs`; empty likewise.
-        gap_ns: Recorded time of the host between what ran before and the call.
+        gap_ns: Recorded time of the host between what ran before and the call; negative as in `OpCall`.
         duration_ns: Recorded time of the call on its thread, until it returned.
     """
 

@@ -63,9 +63,9 @@ class TensorTable:
             The slot, and the slot of a tensor in the same storage if this is a view that must be made first, else None.
         """
         slot = self._by_tensor.get(record.tensor)
-        if slot is not None and _same(self.records[slot], record):
-            return slot, None
         place = self._by_storage.get(record.storage)
+        if slot is not None and self.places[slot] == place and _same(self.records[slot], record):
+            return slot, None
         if place is None or not self._holds(place, record):
             return self._add(record, self._new_storage(record, before=True), before=True), None
         memory = self.storages[place]

@@ -108,3 +108,25 @@ def test_calls_in_flight_share_no_tensor_and_later_ones_do() -> None:
     third, taken, _ = buffers.lend(comm(2, "_allgather_base_", group=GROUP))
     assert third[0].data_ptr() == first[0].data_ptr()
     assert taken[0].shape == (24,)
+
+
+def test_memory_is_that_of_the_most_in_flight_whatever_the_sizes() -> None:
+    buffers, seen = Buffers(torch.device("cpu"), 0), set()
+    for number in range(100):
+        given, taken, held = buffers.lend(comm(number, "alltoall_base_", group=GROUP, count=1000 - number % 7))
+        seen |= {one.data_ptr() for one in (*given, *taken)}
+        buffers.take_back(held)
+    assert len(seen) <= 4
+
+
+def test_sums_of_small_integers_wrap() -> None:
+    wide = ("wide", tuple(range(48)))
+    call = comm(0, "allreduce_", group=wide, dtype="int8")
+    total = torch.zeros(8, dtype=torch.int8)
+    for place in range(48):
+        mine = torch.empty(8, dtype=torch.int8)
+        fill_inputs(call, [mine], place=place, turn=0, op="sum")
+        total += mine
+    ((_, expected),) = expected_values(call, [total], place=0, turn=0, op="sum")
+    assert int(expected.max()) > 127
+    assert first_difference(total, expected, 48) == ""

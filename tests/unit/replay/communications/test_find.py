@@ -117,6 +117,58 @@ def test_nccl_records_tell_their_wait_by_sequence_number() -> None:
     assert [one.wait_row for one in found(made).calls] == [7, 6]
 
 
+@pytest.mark.parametrize(
+    ("waits", "rows"),
+    [(("tp", "0"), [(7, False), (6, False)]), (("", ""), [(3, True), (None, True)])],
+)
+def test_groups_count_their_calls_each_by_itself(waits: tuple[str, str], rows: list[tuple[int | None, bool]]) -> None:
+    made = builder()
+    text = '["GenericList[Tensor(float)]","Int","Tuple[String,String]","Int","String"]'
+    for group, start in (("0", 100), ("tp", 200)):
+        own, _ = all_reduce(made, start, is_async=True)
+        values = f'[[[1,7,0,12,4,"cuda:0"]],5,["{group}","a"],2,"allreduce"]'
+        made.add("record_param_comms", NodeType.COMP_NODE, parent=own, start_ns=start + 1, duration_ns=1,
+                 inputs={"values": values, "shapes": "[[[3,4]],[],[],[],[]]", "types": text})  # fmt: skip
+    for group, start in zip(waits, (300, 400), strict=True):
+        made.add("record_param_comms", NodeType.COMP_NODE, start_ns=start, duration_ns=1,
+                 inputs={"values": f'[5,["{group}","{group and "a"}"],2,"wait"]', "shapes": "[[],[],[],[]]",
+                         "types": '["Int","Tuple[String,String]","Int","String"]'})  # fmt: skip
+    assert [(one.wait_row, one.wait_assumed) for one in found(made).calls] == rows
+
+
+def test_what_a_call_does_itself_is_no_use_of_its_tensors() -> None:
+    made = builder()
+    own, _ = all_reduce(made, 100, is_async=True, storage=7)
+    use = {"values": '[[8,7,4,4,4,"cpu"]]', "shapes": "[[4]]", "types": '["Tensor(float)"]'}
+    made.add("aten::copy_", NodeType.COMP_NODE, parent=own, inputs=use, start_ns=106, duration_ns=1, is_cpu_op=True)
+    made.add("aten::neg", NodeType.COMP_NODE, inputs=use, start_ns=160, duration_ns=1, is_cpu_op=True)
+    assert [one.wait_row for one in found(made).calls] == [3]
+
+
+def test_a_batch_of_messages_ends_at_a_wait_and_at_an_operator() -> None:
+    schema = "c10d::send(Tensor[] tensors, PG process_group, int dst, int tag) -> Work"
+
+    def batches(*between: str) -> list[int | None]:
+        made = builder()
+        for number, what in enumerate(between):
+            start = 100 * (number + 1)
+            values = f'[[[1,{number},0,8,2,"cpu"]],"<Object>",1,9]'
+            own = call(made, "send", schema, values, "[[[8]],[],[],[]]",
+                       '["GenericList[Tensor(c10::Half)]","Object","Int","Int"]', start, comm_id=number)  # fmt: skip
+            made.add("gloo:send", NodeType.COMM_SEND_NODE, parent=own, pg_name="tp", comm_async=True, comm_id=number,
+                     start_ns=start, duration_ns=1)  # fmt: skip
+            if what == "wait":
+                made.add("c10d::wait", NodeType.METADATA_NODE, comm_id=0, start_ns=start + 50, span_ns=1,
+                         is_cpu_op=True)  # fmt: skip
+            elif what:
+                made.add("aten::neg", NodeType.COMP_NODE, op_schema=what, start_ns=start + 50, is_cpu_op=True)
+        return [one.batch for one in found(made).calls]
+
+    assert batches("", "", "") == [0, 0, 0]
+    assert batches("", "wait", "", "") == [0, 0, 2, 2]
+    assert batches("", "aten::neg(Tensor self) -> Tensor", "") == [0, 0, None]
+
+
 def test_roots_and_peers_are_ranks_of_the_group_in_arguments_and_of_the_job_in_the_call() -> None:
     made = builder()
     for name, schema, values, shapes, types in (

@@ -176,3 +176,18 @@ def test_groups_that_are_not_evenly_spaced_need_their_traces() -> None:
         rescale(odd, {0: []}, recorded=5, world_size=5)
     with pytest.raises(ReplayError, match=r"^--world-size: expected 1 to 5 ranks, as many as were recorded, got 6$"):
         rescale(odd, {0: []}, recorded=5, world_size=6)
+
+
+def test_all_to_alls_of_lists_fit_ranks_without_a_trace() -> None:
+    own = comm(0, "alltoall_", ("0", (0, 1)), inputs=((1,), (2,)), outputs=((1,), (3,)))
+    groups = {0: (ProcessGroup("0", (0, 1), 2),)}
+    made = rescale({0: Communications((own,), ())}, groups, recorded=2, world_size=2).communications
+    assert [one.calls[0].outputs for one in made.values()] == [((1,), (1,)), ((2,), (2,))]
+
+
+def test_rows_are_whole_numbers_whatever_the_members() -> None:
+    ranks = tuple(range(7))
+    calls = {rank: Communications((comm(0, "_allgather_base_", ("0", ranks), 27),), ()) for rank in ranks}
+    groups = {rank: (ProcessGroup("0", ranks, 7),) for rank in ranks}
+    made = rescale(calls, groups, recorded=7, world_size=3, sizes="scale").communications
+    assert made[0].calls[0].inputs == ((63,),)

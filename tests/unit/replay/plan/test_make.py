@@ -1,5 +1,6 @@
 """Traces of a few calls, and the plans made of them."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -210,3 +211,69 @@ def test_what_a_communication_does_on_its_thread_is_part_of_it():
     calls.add("aten::relu", [tensor(2, 2, (4,))], [tensor(3, 3, (4,))], tid=9)
     plan = make_plan(calls.build(), communications=Communications((), ()))
     assert names(plan) == ["aten::relu"]
+
+
+def test_sends_and_receives_use_the_recorded_tensors():
+    calls = Calls()
+    listed = ([[3, 3, 0, 4, 4, "cpu"]], [[4]], "GenericList[Tensor(float)]")
+    schema = "c10d::{}(Tensor[] tensors, ProcessGroup process_group, int {}, int tag) -> Work"
+    calls.add("aten::relu", [tensor(1, 1, (4,))], [tensor(3, 3, (4,))])
+    rows = [
+        calls.add(f"c10d::{name}", [listed, ("<Object>", [], "Object"), 1, 0], op_schema=schema.format(name, peer))
+        for name, peer in (("send", "dst"), ("recv_", "src"))
+    ]
+    sent = allreduce(row=rows[0], kind="send", outputs=(), peer=1)
+    got = allreduce(row=rows[1], number=1, kind="recv_", inputs=(), peer=1)
+    plan = make_plan(calls.build(), communications=Communications((sent, got), ()))
+    steps = [step for step in plan.steps if isinstance(step, Communicate)]
+    assert [(step.inputs, step.outputs) for step in steps] == [((1,), ()), ((), (1,))]
+
+
+def test_time_of_two_threads_at_once_is_told_once():
+    calls = Calls()
+    calls.marker(1, 100)
+    calls.add("aten::relu", [tensor(1, 1, (4,))], [tensor(2, 2, (4,))], duration=60)
+    calls.clock = 1020
+    calls.add("aten::relu", [tensor(3, 3, (4,))], [tensor(4, 4, (4,))], duration=60, tid=2)
+    calls.clock = 1030
+    calls.add("aten::relu", [tensor(5, 5, (4,))], [tensor(6, 6, (4,))], duration=10, tid=3)
+    plan = make_plan(calls.build())
+    assert [(step.gap_ns, step.duration_ns) for step in plan.steps] == [(0, 60), (-40, 60), (-10, 10)]
+    assert plan.iterations[0].tail_ns == 20
+
+
+def test_a_wait_at_the_end_of_an_iteration_does_not_take_the_next_one():
+    calls = Calls()
+    calls.marker(1, 1000)
+    listed = ([[1, 1, 0, 4, 4, "cpu"]], [[4]], "GenericList[Tensor(float)]")
+    row = calls.add("c10d::allreduce_", [listed, *[("<Object>", [], "Object")] * 2, None, True, -1], duration=500)
+    calls.clock = 2000
+    marker = calls.marker(2, 1000)
+    calls.add("aten::relu", [tensor(1, 1, (4,))], [tensor(2, 2, (4,))], duration=60)
+    call = allreduce(
+        row=row, asynchronous=True, wait_row=marker, wait_assumed=True, comm_start_ns=1000, duration_ns=400
+    )
+    plan = make_plan(calls.build(), communications=Communications((call,), ()), iterations=[1])
+    first = plan.iterations[0]
+    assert sum(step.gap_ns + step.duration_ns for step in plan.steps) + first.tail_ns == first.duration_ns == 1000
+
+
+def test_a_storage_number_used_again_means_the_later_storage():
+    calls = Calls()
+    calls.add("aten::relu", [tensor(9, 9, (4,))], [tensor(1, 8, (4,))])
+    calls.add("aten::relu", [tensor(9, 9, (4,))], [tensor(2, 8, (4,))])
+    calls.add("aten::relu", [tensor(1, 8, (4,))], [tensor(3, 3, (4,))])
+    plan = make_plan(calls.build())
+    assert names(plan) == ["aten::relu", "aten::relu", "View", "aten::relu"]
+    assert plan.tensors[plan.steps[2].result].storage == plan.tensors[plan.steps[1].results[0].index].storage
+
+
+def test_many_open_communications_are_planned_in_a_moment():
+    calls, comms = Calls(), []
+    for number in range(3000):
+        calls.add("aten::relu", [tensor(1, 1, (4,))], [tensor(2, 2, (4,))])
+        comms.append(allreduce(row=calls.add("c10d::allreduce_"), number=number, asynchronous=True))
+    began = time.process_time()
+    plan = make_plan(calls.build(), communications=Communications(tuple(comms), ()))
+    assert len(plan.steps) == 9000
+    assert time.process_time() - began < 5
