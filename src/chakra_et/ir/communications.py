@@ -17,7 +17,7 @@ from chakra_et.ir.enums import NodeType
 from chakra_et.ir.process_group import ProcessGroup, groups_of
 from chakra_et.ir.trace import Trace
 
-__all__ = ["communications", "is_communication", "meet"]
+__all__ = ["communications", "is_communication", "issued_ns", "meet"]
 
 _COLL = int(NodeType.COMM_COLL_NODE)
 _TYPES = [int(t) for t in (NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE, NodeType.COMM_COLL_NODE)]
@@ -31,6 +31,23 @@ def is_communication() -> pl.Expr:
     return pl.col("type").is_in(_TYPES)
 
 
+def issued_ns(trace: Trace) -> pl.Series:
+    """Return when each node was asked for, ns: at its start, but communications of the host at their call's.
+
+    The threads that make them take them in the order of the calls, but may begin in another one.
+    """
+    start = trace.nodes["start_ns"]
+    if "parent" not in trace.nodes.columns:
+        return start
+    above = pl.Series("above", parent_rows(trace))
+    call = start.gather(above.clip(0))
+    table = trace.nodes.select("type", "start_ns", host=pl.col("is_cpu_op").fill_null(False))
+    earlier = table["host"] & (above >= 0) & (call < start).fill_null(False)
+    return table.select(
+        issued_ns=pl.when(earlier & table.select(is_communication()).to_series()).then(call).otherwise("start_ns")
+    ).to_series()
+
+
 def communications(trace: Trace, rank: int, more: Iterable[str] = ()) -> pl.DataFrame:
     """Return the communications of one rank.
 
@@ -41,18 +58,18 @@ def communications(trace: Trace, rank: int, more: Iterable[str] = ()) -> pl.Data
 
     Returns:
         [C] rows in the trace's order: ``rank``, ``row`` (position of the node), the columns of the node table that
-        tell a communication, ``comm_seq`` counted by start where the trace has none, ``ready_ns`` (from when on it
-        could give data to others), ``ready_row`` (the node that starts then).
+        tell a communication, ``comm_seq`` counted by `issued_ns` where the trace has none, ``ready_ns`` (from when on
+        it could give data to others), ``ready_row`` (the node that starts then).
     """
     wanted = (*_COLUMNS, *more)
     rows = trace.nodes.select(is_communication().arg_true()).to_series()
     columns = [trace.column(name).gather(rows) for name in wanted]
     own = pl.Series("rank", [rank], pl.Int64).new_from_index(0, len(rows))
     table = pl.DataFrame([own, rows.cast(pl.Int64).alias("row"), *columns])
-    return _with_ready(trace, _numbered(table))
+    return _with_ready(trace, _numbered(trace, table))
 
 
-def _numbered(table: pl.DataFrame) -> pl.DataFrame:
+def _numbered(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:
     """Count positions where the trace doesn't tell them."""
     if not table["comm_seq"].null_count():
         return table
@@ -60,9 +77,10 @@ def _numbered(table: pl.DataFrame) -> pl.DataFrame:
     line = pl.struct("type", pl.when(~sent).then("pg_name"), *(pl.when(sent).then(name).alias(name) for name in _ENDS))
     told = pl.col("comm_seq").is_not_null().all().over("line")
     place = pl.int_range(pl.len(), dtype=pl.Int64).over("line")
-    ordered = table.with_columns(line=line).sort("start_ns", "row", nulls_last=True)
+    table = table.with_columns(line=line, issued_ns=issued_ns(trace).gather(table["row"]))
+    ordered = table.sort("issued_ns", "start_ns", "row", nulls_last=True)
     ordered = ordered.with_columns(comm_seq=pl.when(told).then("comm_seq").otherwise(place))
-    return ordered.sort("row").drop("line")
+    return ordered.sort("row").drop("line", "issued_ns")
 
 
 def _with_ready(trace: Trace, table: pl.DataFrame) -> pl.DataFrame:

@@ -16,7 +16,7 @@ import polars as pl
 
 from chakra_et.ir.clocks import estimate_offsets
 from chakra_et.ir.columns import SCHEMA
-from chakra_et.ir.communications import communications, is_communication, meet
+from chakra_et.ir.communications import communications, is_communication, issued_ns, meet
 from chakra_et.ir.enums import CommType, NodeType
 from chakra_et.ir.process_group import ProcessGroup, join_groups
 from chakra_et.ir.trace import Trace
@@ -104,7 +104,7 @@ def _tells_groups(trace: Trace) -> bool:
 
 
 def _number(trace: Trace, *, by_group: bool) -> Trace:
-    """Set `comm_seq` by start, per group for collectives and per peers and tag for sends and receives.
+    """Set `comm_seq` in the order of issue, per group for collectives and per peers and tag for sends and receives.
 
     Sends of two groups between the same ranks may go out in another order than they come in: with `by_group`, they are
     numbered a group after the other, which both ends do alike.
@@ -124,9 +124,10 @@ def _number(trace: Trace, *, by_group: bool) -> Trace:
     )
     rows = (
         nodes.lazy()
+        .with_columns(issued=issued_ns(trace))
         .with_row_index("row")
         .filter(is_communication())
-        .sort(pl.when(sent & by_group).then(keys["pg_name"]), "start_ns", "id")
+        .sort(pl.when(sent & by_group).then(keys["pg_name"]), "issued", "start_ns", "id")
         .select("row", comm_seq=pl.int_range(pl.len(), dtype=pl.Int64).over(key))
         .collect()
     )

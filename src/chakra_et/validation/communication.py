@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from chakra_et.ir import CommType, NodeType, ProcessGroup, Trace, TraceSet
+from chakra_et.ir.communications import issued_ns
 from chakra_et.ir.process_group import groups_of
 from chakra_et.units import format_list
 from chakra_et.validation.findings import Hits
@@ -32,9 +33,11 @@ _COLUMNS = (
 
 
 def communications(trace: Trace) -> pl.DataFrame:
-    """Return the communication nodes, one row each, with all columns that describe a communication."""
+    """Return the communication nodes, one row each, with all columns that describe one, and when it was issued."""
     columns = ["id", "name", "type", "is_cpu_op", "start_ns", "duration_ns"]
-    table = trace.nodes.select(columns).with_columns(trace.column(name) for name in _COLUMNS)
+    table = trace.nodes.select(columns).with_columns(
+        *(trace.column(name) for name in _COLUMNS), issued_ns=issued_ns(trace)
+    )
     return table.filter(pl.col("type").is_in([COLLECTIVE, SEND, RECV]))
 
 

@@ -40,7 +40,7 @@ def all_communications(trace_set: TraceSet) -> pl.DataFrame:
     for rank, trace in zip(trace_set.ranks, trace_set, strict=True):
         groups = known_groups(trace, rank, trace_set)
         members = {name: ",".join(map(str, sorted(group.ranks))) for name, group in groups.items()}
-        table = communications(trace).sort("start_ns", "id", nulls_last=True)
+        table = communications(trace).sort("issued_ns", "start_ns", "id", nulls_last=True)
         keys = ("type", "pg_name", "comm_src", "comm_dst", "comm_tag")
         position = pl.int_range(pl.len()).over(*keys)
         parts.append(
@@ -80,7 +80,7 @@ def _missing_ranks(trace_set: TraceSet) -> Iterator[RankHits]:
 def _collectives(table: pl.DataFrame, present: set[int]) -> Iterator[RankHits]:
     group = ("pg_name", "members")
     key = (*group, "seq")
-    ordered = table.sort("rank", "start_ns", "id", nulls_last=True)
+    ordered = table.sort("rank", "issued_ns", "start_ns", "id", nulls_last=True)
     backward = ordered.filter((pl.col("seq") < pl.col("seq").shift(1)).over("rank", *group).fill_null(False))
     yield from _by_rank(
         "match-order", backward, "expected ascending comm_seq in group '{pg_name}', got {seq} after a later one"

@@ -223,8 +223,10 @@ def test_random_jobs_are_rebuilt_and_follow_the_simulator(drawn):
     recorded = simulate(drawn, system(size=2), resources="streams").traces
     result = critical_path(recorded)
     # Without times, nothing is recorded, and nothing takes time. Of a message that takes a ns or none, times can't tell
-    # whether its sender waited for it.
-    assert (result.start_error_ns or 0) <= 1
+    # whether its sender waited for it: each may be a ns off.
+    sends = (pl.col("type") == int(NodeType.COMM_SEND_NODE)) & (pl.col("duration_ns") <= 1)
+    slack = max(1, sum(trace.nodes.select(sends.sum()).item() for trace in recorded))
+    assert (result.start_error_ns or 0) <= slack
     assert result.table.filter(kind="class")["path_ns"].sum() == result.finish_ns
     assert (result.table["gain_ns"] >= 0).all()
     assert (result.table["gain_ns"] <= result.table["total_ns"]).all()
@@ -232,10 +234,10 @@ def test_random_jobs_are_rebuilt_and_follow_the_simulator(drawn):
             for change in ({}, {"comm_scale": 0}, {"compute_scale": 0})]  # fmt: skip
     ours = without(recorded)[:3]
     ended = max(trace.nodes.select((pl.col("start_ns") + pl.col("duration_ns")).max()).item() for trace in recorded)
-    assert abs(ours[0] - ended) <= 1
+    assert abs(ours[0] - ended) <= slack
     # Where the simulator takes a sender to have waited that hadn't, it is a few ns off itself.
-    if abs(ends[0] - ended) <= 1:
-        assert ours == pytest.approx(ends, abs=1)
+    if abs(ends[0] - ended) <= slack:
+        assert ours == pytest.approx(ends, abs=slack)
 
 
 def test_grids_of_parallelism_are_rebuilt():

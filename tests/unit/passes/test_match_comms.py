@@ -5,6 +5,7 @@ import pytest
 
 from chakra_et.ir import CommType, NodeType, ProcessGroup, TraceBuilder, TraceSet
 from chakra_et.passes.match_comms import match_comms, merge_groups
+from chakra_et.validation import validate
 
 COLL, SEND, RECV = NodeType.COMM_COLL_NODE, NodeType.COMM_SEND_NODE, NodeType.COMM_RECV_NODE
 WORLD = ProcessGroup("0", (0, 1), 2)
@@ -247,3 +248,21 @@ def test_groups_are_merged():
         ProcessGroup("1", (2, 3), 2),
         ProcessGroup("5", (0, 2, 3), 3),
     )
+
+
+def test_threads_that_begin_in_another_order_than_they_were_called_in_do_not_mix_up_collectives():
+    def rank(number, begins):
+        builder = TraceBuilder(rank=number, world_size=2, process_groups=(WORLD,))
+        for place, begin in enumerate(begins):
+            host = {"start_ns": 10 * place, "duration_ns": 5, "is_cpu_op": True, "tid": 1}
+            call = builder.add("c10d::allreduce_", NodeType.COMP_NODE, **host)
+            what = {"pg_name": "0", "comm_type": int(CommType.ALL_REDUCE), "comm_size": 64 + place}
+            thread = {"is_cpu_op": True, "tid": 2 + place}
+            builder.add("gloo:all_reduce", COLL, parent=call, start_ns=begin, duration_ns=50, **thread, **what)
+        return builder.build()
+
+    both = TraceSet((rank(0, (30, 35)), rank(1, (45, 40))))
+    traces, found = match_comms(both)
+    assert (found.collectives, found.complete, found.mismatched, found.findings) == (2, 2, 0, ())
+    assert columns(traces, 1, "comm_size", "comm_seq") == [(64, 0), (65, 1)]
+    assert [validate(one).errors for one in (both, traces)] == [0, 0]
