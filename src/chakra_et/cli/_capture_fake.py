@@ -128,9 +128,12 @@ def script_of(command: list[str]) -> list[str]:
     words = list(command)
     if words and Path(words[0]).name.startswith("python"):
         words = words[1:]
+        while words and words[0].startswith("-") and words[0] != "-m":
+            words = words[2 if words[0] in ("-W", "-X") else 1 :]
     if words[:1] == ["-m"] and len(words) > 1 and words[1] in _LAUNCHERS:
         words = words[1:]
     if words and Path(words[0]).name in _LAUNCHERS:
+        words = ["-m" if word == "--module" else word for word in words]
         begins = (place for place, word in enumerate(words) if place and (word.endswith(".py") or word == "-m"))
         words = words[next(begins, len(words)) :]
     if not words or (words[0] == "-m" and len(words) < 2):

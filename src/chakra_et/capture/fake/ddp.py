@@ -2,7 +2,8 @@
 
 Its reducer needs the result of each all-reduce, which a fake one doesn't have, and rebuilds its buckets after the first
 step with tensors that must hold values. Here a communication hook in Python reduces buckets, and they are from the
-start what they would be from the second step on: filled from the last parameter back, as gradients come.
+start what they would be from the second step on: filled from the last parameter back, as gradients come. With
+``find_unused_parameters``, they stay as they are.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def pretend_ddp(warnings: Counter[str]) -> Iterator[None]:
         given.pop("self")
         cap = given.get("bucket_cap_mb")
         limits = [_FIRST_BYTES, _BUCKET_MB * _MB] if cap is None else [int(cap * _MB)]
-        with replaced(dist, {"_compute_bucket_assignment_by_size": _assignment(limits)}):
+        # Where parameters may stay unused, the reducer never rebuilds its buckets.
+        stays = given.get("find_unused_parameters") and not given.get("static_graph")
+        changes = {} if stays else {"_compute_bucket_assignment_by_size": _assignment(limits)}
+        with replaced(dist, changes):
             init(self, **given)
         buckets = _Buckets(self.process_group)
         # A lambda, as the hook's annotations would be checked.

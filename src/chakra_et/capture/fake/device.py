@@ -7,6 +7,7 @@ taken for the CPU while a fake capture runs, and the trace says the device that 
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -24,11 +25,13 @@ __all__ = ["Relabel", "pretend_device"]
 
 _MEMORY_BYTES = 80 << 30
 _STAYS = ("cpu", "meta")
+# Where these take a device that may be a number.
+_DEVICE_AT = {torch.Tensor.to: 1, torch._C._nn._parse_to: 0, torch.device: 0}
 _KEEP_TENSOR = {torch.Tensor.cuda, torch.Tensor.pin_memory}
 
 
 def relabeled(device: Any) -> Any:
-    """Return the CPU for another device (a name, a number or a `torch.device`), and everything else as it is.
+    """Return the CPU for another device (a name or a `torch.device`), and everything else as it is.
 
     Example:
         >>> relabeled("cuda:3"), relabeled(torch.device("meta")), relabeled(torch.float32)
@@ -53,6 +56,10 @@ class Relabel(TorchFunctionMode):
             return args[0]
         if func is torch.Tensor.to:
             args = (args[0], *map(relabeled, args[1:]))
+        if func in _DEVICE_AT:
+            place = _DEVICE_AT[func]
+            if len(args) > place and type(args[place]) is int:
+                args = (*args[:place], "cpu", *args[place + 1 :])
         if kwargs:
             if kwargs.get("device") is not None:
                 device = kwargs["device"]
@@ -87,8 +94,10 @@ def pretend_device(kind: str, local_rank: int, ranks_per_server: int, streams: S
             stack.enter_context(
                 replaced(torch.cuda.nvtx, {name: _answer() for name in ("range_push", "range_pop", "mark")})
             )
-            for owner in (torch.amp.autocast_mode.autocast, torch.amp.GradScaler):
-                stack.enter_context(replaced(owner, {"__init__": _on_cpu(owner.__init__)}))
+            autocast, scaler = torch.amp.autocast_mode.autocast, torch.amp.GradScaler
+            stack.enter_context(replaced(autocast, {"__init__": _of_an_accelerator(autocast.__init__)}))
+            stack.enter_context(replaced(scaler, {"__init__": _on_cpu(scaler.__init__)}))
+            stack.enter_context(replaced(torch, _autocast_state()))
         yield
 
 
@@ -117,13 +126,33 @@ def _on_cpu(init: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def _of_an_accelerator(init: Callable[..., None]) -> Callable[..., None]:
+    """Return autocast's constructor: the CPU's, with the element type that an accelerator has where none is given."""
+
+    def wrapped(self: Any, device_type: Any, dtype: Any = None, *args: Any, **kwargs: Any) -> None:
+        if dtype is None and relabeled(device_type) != device_type:
+            dtype = torch.float16
+        init(self, relabeled(device_type), dtype, *args, **kwargs)
+
+    return wrapped
+
+
+def _autocast_state() -> dict[str, Any]:
+    is_enabled, dtype_of = torch.is_autocast_enabled, torch.get_autocast_dtype
+    return {
+        "is_autocast_enabled": lambda device_type="cpu": is_enabled(relabeled(device_type)),
+        "get_autocast_dtype": lambda device_type="cpu": dtype_of(relabeled(device_type)),
+        "get_autocast_gpu_dtype": lambda: dtype_of("cpu"),
+    }
+
+
 def _streams(streams: Streams) -> dict[str, Any]:
     return {
         "Stream": streams.Stream,
         "Event": streams.Event,
         "current_stream": lambda *_, **__: streams.current(),
         "stream": lambda stream=None: streams.use(stream),
-        "synchronize": _answer(),
+        "synchronize": lambda *_, **__: streams.synchronize(),
     }
 
 
@@ -153,7 +182,7 @@ def _cuda(local_rank: int, count: int, streams: Streams) -> dict[str, Any]:
         "get_device_capability": _answer((9, 0)),
         "get_device_properties": _answer(properties),
         "mem_get_info": _answer((_MEMORY_BYTES, _MEMORY_BYTES)),
-        "memory_stats": lambda *_: dict[str, int](),
+        "memory_stats": lambda *_: defaultdict(int),
         "memory_summary": _answer(""),
         "get_rng_state": _answer(state),
         "get_rng_state_all": _answer([state]),
@@ -171,7 +200,7 @@ def _accelerator(kind: str, local_rank: int, count: int, streams: Streams) -> di
         "set_device_idx": _answer(),
         "current_stream": lambda *_, **__: streams.current(),
         "set_stream": lambda stream: streams.choose(stream),
-        "synchronize": _answer(),
+        "synchronize": lambda *_, **__: streams.synchronize(),
         "empty_cache": _answer(),
     }
 

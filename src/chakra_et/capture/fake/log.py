@@ -6,8 +6,10 @@ a tensor alive.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -99,6 +101,7 @@ class Log:
         self.records: list[Op | Wait | Sync] = []
         self.first = 0
         self.is_open = True
+        self._quiet = 0
         self.stream = 0
         self.last_of_stream: dict[int, int] = {}
         self.warnings: Counter[str] = Counter()
@@ -122,10 +125,21 @@ class Log:
 
     def add(self, record: Op | Wait | Sync) -> None:
         """Append a record, while the log is open."""
-        if not self.is_open:
+        if not self.is_open or self._quiet:
             return
-        self.last_of_stream[record.stream] = self.first + len(self.records)
+        # An asynchronous communication isn't on the stream that it was called on: events there don't tell of it.
+        if not (isinstance(record, Op) and record.note is not None and record.note["async"]):
+            self.last_of_stream[record.stream] = self.first + len(self.records)
         self.records.append(record)
+
+    @contextlib.contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Leave out what is called inside: it is only tried for its shapes."""
+        self._quiet += 1
+        try:
+            yield
+        finally:
+            self._quiet -= 1
 
     def next_communication(self) -> int:
         """Return the number of a new communication."""

@@ -85,11 +85,13 @@ class Recorder(TorchDispatchMode):
         arguments = function._schema.arguments
         async_at = next((place for place, argument in enumerate(arguments) if argument.name == "async_op"), -1)
         exchange = _EXCHANGES.get(function._schema.name.rpartition("::")[2])
+        # PyTorch has no stand-ins for these.
+        makes_work = "coalesced" in function._schema.name
 
         def communicate(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             log, world = self._log, self._world
             frozen, named = _frozen(log, args, kwargs)
-            result = function(*args, **kwargs)
+            result = _work() if makes_work else function(*args, **kwargs)
             group = dist.ProcessGroup.unbox(args[group_at])
             is_async = bool(args[async_at]) if 0 <= async_at < len(args) else True
             note = {"id": log.next_communication(), "pg": group.group_name, "async": is_async}
@@ -102,13 +104,17 @@ class Recorder(TorchDispatchMode):
                 source = args[0] if exchange == "all_reduce" else args[1]
                 targets = args[0] if isinstance(args[0], list) else [args[0]]
                 source = source[0] if isinstance(source, list) else source
-                self._values.exchanged(targets[0], source, exchange, group.size(), group.rank())
+                self._values.exchanged(targets[0], source, exchange, group.size(), group.rank(), world.reduce_op)
             work = result[-1] if isinstance(result, tuple) else result
             if isinstance(work, torch.ScriptObject):
                 world.issued(work, note["id"])
             return result
 
         return communicate
+
+
+def _work() -> Any:
+    return torch._C._distributed_c10d.FakeWork().boxed()
 
 
 def _pass(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

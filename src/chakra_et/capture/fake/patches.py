@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -31,6 +32,9 @@ _MESH = (
     "__repr__", "get_all_groups",
 )  # fmt: skip
 _FSDP = "torch.distributed.fsdp._fully_shard._fsdp_param"
+_SHARDING = "torch.distributed.tensor._sharding_prop"
+_COLLECTIVES = "torch.distributed.tensor._collective_utils"
+_CHECKPOINT = "torch.distributed.checkpoint.state_dict_saver"
 _CONVERTED = "_chakra_fake_converted"
 
 
@@ -59,7 +63,23 @@ def patched_libraries(world: World, log: Log, values: Values, *, foreach: bool) 
         def leave_out(module: Any) -> None:
             stack.enter_context(replaced(module.Recorder, {"_open": _unrecorded(log.warnings)}))
 
+        def propagate(module: Any) -> None:
+            kind = module.ShardingPropagator
+            names = [name for name in vars(kind) if name.startswith("_propagate_tensor_meta")]
+            tried = {name: _unrecorded_method(log, getattr(kind, name)) for name in names}
+            stack.enter_context(replaced(kind, tried))
+
+        def exchange(module: Any) -> None:
+            stack.enter_context(replaced_everywhere(module, {"shard_dim_alltoall": _exchanged(module)}))
+
+        def checkpoint(module: Any) -> None:
+            left_out = _unsaved(log.warnings)
+            stack.enter_context(replaced_everywhere(module, {"save": left_out, "async_save": left_out}))
+
         stack.callback(after_import(_FSDP, patch))
+        stack.callback(after_import(_SHARDING, propagate))
+        stack.callback(after_import(_COLLECTIVES, exchange))
+        stack.callback(after_import(_CHECKPOINT, checkpoint))
         stack.callback(after_import("chakra_et.capture.torch", leave_out))
         yield
 
@@ -94,23 +114,24 @@ def _methods(world: World, values: Values) -> Iterator[tuple[Any, dict[str, Any]
     def array(tensor: torch.Tensor, **_: Any) -> Any:
         return values.real(tensor).numpy()
 
-    yield torch.distributed.device_mesh.DeviceMesh, _mesh_methods(world.serial)
+    yield torch.distributed.device_mesh.DeviceMesh, _mesh_methods(world.serial, values)
     loader = torch.utils.data.DataLoader
     yield loader, {"__init__": _without_workers(loader.__init__), "__iter__": _outside(loader.__iter__)}
     batches = torch.utils.data.dataloader._BaseDataLoaderIter
     yield batches, {"__next__": _outside(batches.__next__)}
     yield torch.nn.Module, {"_apply": _apply}
+    yield torch.profiler.profile, {"__init__": _of_the_host(torch.profiler.profile.__init__)}
     yield torch.profiler.ExecutionTraceObserver, {"register_callback": lambda observer, *_: observer}
     yield FakeTensor, {"tolist": listed, "numpy": array, "__format__": _format}
 
 
-def _mesh_methods(serial: int) -> dict[str, Any]:
+def _mesh_methods(serial: int, values: Values) -> dict[str, Any]:
     kind = torch.distributed.device_mesh.DeviceMesh
     methods: dict[str, Any] = {name: _outside(getattr(kind, name)) for name in _MESH if name in vars(kind)}
     for name, method in methods.items():
         if isinstance(vars(kind)[name], staticmethod):
             methods[name] = staticmethod(method)
-    methods["__init__"] = _relabeling_mesh(methods["__init__"], serial)
+    methods["__init__"] = _relabeling_mesh(methods["__init__"], serial, values)
     methods["mesh"] = property(_outside(vars(kind)["mesh"].fget))
     return methods
 
@@ -126,13 +147,44 @@ def _outside(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _relabeling_mesh(init: Callable[..., None], serial: int) -> Callable[..., None]:
+def _relabeling_mesh(init: Callable[..., None], serial: int, values: Values) -> Callable[..., None]:
+    def real(value: Any) -> Any:
+        return values.real(value) if isinstance(value, FakeTensor) else value
+
     def wrapped(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        args, kwargs = tuple(map(real, args)), {name: real(value) for name, value in kwargs.items()}
         init(self, "cpu" if device_type != "meta" else device_type, *args, **kwargs)
         # DTensor's caches hold meshes by value. One of an earlier capture, whose groups are gone, is not the same.
         self._thread_id = serial
 
     return wrapped
+
+
+def _unrecorded_method(log: Log, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that tries an operator on whole tensors, to learn the shapes of their shards."""
+
+    @functools.wraps(method)
+    def tried(*args: Any, **kwargs: Any) -> Any:
+        with log.unrecorded():
+            return method(*args, **kwargs)
+
+    return tried
+
+
+def _exchanged(module: Any) -> Callable[..., Any]:
+    """Return how shards of one dimension become those of another: on an accelerator, an all-to-all."""
+    on_cpu = module.shard_dim_alltoall
+
+    def exchange(input: Any, gather_dim: int, shard_dim: int, mesh: Any, mesh_dim: int) -> Any:
+        size = mesh.size(mesh_dim)
+        if input.size(shard_dim) % size:
+            return on_cpu(input, gather_dim, shard_dim, mesh, mesh_dim)
+        collectives = import_module("torch.distributed._functional_collectives")
+        parts = torch.stack(input.chunk(size, shard_dim)).contiguous()
+        found = collectives.wait_tensor(collectives.all_to_all_single(parts, None, None, (mesh, mesh_dim)))
+        return torch.cat(found.unbind(0), gather_dim)
+
+    return exchange
 
 
 def _on_cpu_mesh(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -147,16 +199,20 @@ def _on_cpu_mesh(make: Callable[..., Any]) -> Callable[..., Any]:
 def _object_collectives(world: World) -> dict[str, Any]:
     """Return exchanges of Python objects in which every rank has what this one has."""
 
-    def all_gather(objects: list[Any], own: Any, group: Any = None) -> None:
-        objects[:] = [own] * len(objects)
+    # Arguments are called as PyTorch calls them.
+    def all_gather(object_list: list[Any], obj: Any, group: Any = None) -> None:
+        object_list[:] = [obj] * len(object_list)
 
-    def gather(own: Any, objects: list[Any] | None = None, *_: Any, **__: Any) -> None:
-        if objects:
-            objects[:] = [own] * len(objects)
+    def gather(obj: Any, object_gather_list: list[Any] | None = None, *_: Any, **__: Any) -> None:
+        if object_gather_list:
+            object_gather_list[:] = [obj] * len(object_gather_list)
 
-    def scatter(output: list[Any], given: list[Any] | None = None, *_: Any, **__: Any) -> None:
-        if given:
-            output[0] = given[world.rank % len(given)]
+    def scatter(
+        scatter_object_output_list: list[Any], scatter_object_input_list: list[Any] | None = None, *_: Any, **__: Any
+    ) -> None:
+        if scatter_object_input_list:
+            given = scatter_object_input_list
+            scatter_object_output_list[0] = given[world.rank % len(given)]
 
     return {
         "all_gather_object": all_gather,
@@ -170,12 +226,13 @@ def _object_collectives(world: World) -> dict[str, Any]:
 
 
 def _without_workers(init: Callable[..., None]) -> Callable[..., None]:
+    signature = inspect.signature(init)
+
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(self, *args, **kwargs).arguments
         for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "pin_memory", "timeout"):
-            kwargs.pop(name, None)
-        names = ("dataset", "batch_size", "shuffle", "sampler", "batch_sampler", "num_workers")
-        given = dict(zip(names, args, strict=False))
-        init(self, **{**given, **kwargs, "num_workers": 0})
+            given.pop(name, None)
+        init(**{**given, "num_workers": 0})
 
     return wrapped
 
@@ -200,6 +257,13 @@ def _converted(parameter: Any, function: Callable[[Any], Any]) -> Any:
         return known[1]
     with torch.no_grad():
         result = function(parameter)
+        plain = type(result) is type(parameter) is FakeTensor
+        if result is not parameter and plain and torch._has_compatible_shallow_copy_type(parameter, result):
+            # It stays the object that optimizers and hooks know.
+            parameter.data = result
+            if parameter.grad is not None:
+                parameter.grad = function(parameter.grad)
+            return parameter
         if result is not parameter:
             result = torch.nn.Parameter(result, parameter.requires_grad)
             result.grad = function(parameter.grad) if parameter.grad is not None else None
@@ -226,6 +290,15 @@ class _Chunks:
         return self._tensor.narrow(self._dim, begin, min(self._length, size - begin))
 
 
+def _of_the_host(init: Callable[..., None]) -> Callable[..., None]:
+    """Return a profiler's constructor that asks for no records of a device."""
+
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **{**kwargs, "activities": [torch.profiler.ProfilerActivity.CPU]})
+
+    return wrapped
+
+
 def _spawn(world: World) -> Callable[..., None]:
     def spawn(fn: Callable[..., Any], args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
         fn(world.rank % max(nprocs, 1), *args)
@@ -243,7 +316,7 @@ def _uncompiled(warnings: Counter[str]) -> Callable[..., Any]:
 
 def _unsaved(warnings: Counter[str]) -> Callable[..., None]:
     def save(*_: Any, **__: Any) -> None:
-        warnings["torch.save: left out, there are no values to save"] += 1
+        warnings["checkpoints (torch.save and the like): left out, there are no values to save"] += 1
 
     return save
 

@@ -7,6 +7,7 @@ import gc
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,8 @@ def record_fake(
         (True, 0)
     """
     options = FakeOptions(str(out), world_size, device, wait, active, routing, ranks_per_server)
+    # It keeps what it finds in torch.cuda when it is imported: that must not be ours, once the program is over.
+    import_module("torch._dynamo.device_interface")
     with tempfile.TemporaryDirectory() as mailbox:
         return run_roles(ranks, options, lambda rank: run_rank(function, rank, options, mailbox=Path(mailbox)))
 
@@ -101,6 +104,7 @@ def run_rank(function: Callable[[], Any], rank: int, options: FakeOptions, *, ma
     window = Window(log, wait=options.wait, active=options.active)
     environment = environment_of(rank, options.world_size, options.local_size())
     collections, default = gc.get_threshold(), torch.utils._device.CURRENT_DEVICE
+    dtype = torch.get_default_dtype()
     gc.set_threshold(*_FEW_COLLECTIONS)
     try:
         with _pretending(log, world, options, mailbox), local_environment(environment), window:
@@ -118,6 +122,7 @@ def run_rank(function: Callable[[], Any], rank: int, options: FakeOptions, *, ma
         ) from err
     finally:
         gc.set_threshold(*collections)
+        torch.set_default_dtype(dtype)
         if default != torch.utils._device.CURRENT_DEVICE:
             torch.set_default_device(default)
         world.close()
@@ -150,7 +155,9 @@ def _summary(log: Log, world: World, groups: list[dict[str, Any]], options: Fake
         group = members.get((record.note or {})["pg"], [])
         if name in ("c10d::send", "c10d::recv_"):
             peers.add(group[record.args[2]])
-        elif name == "c10d::alltoall_base_" and options.routing != "balanced" and record.args[4]:
+        elif options.routing != "balanced" and (
+            name == "c10d::alltoall_" or (name == "c10d::alltoall_base_" and record.args[4])
+        ):
             peers.update(group)
     operators = sum(isinstance(record, Op) for record in log.records)
     others = tuple(sorted(peers - {world.rank}))

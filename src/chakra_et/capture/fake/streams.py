@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+import torch
+
 from chakra_et.capture.fake.log import Log, Sync
 
 __all__ = ["Streams"]
@@ -51,6 +53,7 @@ class _Stream:
     def __init__(self, *_: Any, **__: Any) -> None:
         self.number = self.streams.next_number()
         self.stream_id = self.cuda_stream = self.number
+        self.priority, self.device = 0, torch.device("cpu")
         self._inside: list[Any] = []
 
     def wait_stream(self, stream: Any) -> None:
@@ -123,6 +126,11 @@ class Streams:
     def last(self, stream: Any = None) -> int:
         """Return the position of the last record of a stream (None: the current one), -1 if it has none."""
         return self._log.last_of_stream.get((stream or self._current).number, -1)
+
+    def synchronize(self) -> None:
+        """Record that the host waits for all streams: what it calls next comes after them."""
+        for position in list(self._log.last_of_stream.values()):
+            self.wait(self.default, position)
 
     def wait(self, stream: Any, position: int) -> None:
         """Record that a stream (None: the current one) waits for a record, unless it is its own or past."""

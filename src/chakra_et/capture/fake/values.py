@@ -8,6 +8,7 @@ views, sums and exchanges of counts, so that the splits of an all-to-all come ou
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import Counter
 from collections.abc import Callable
@@ -26,6 +27,14 @@ _MADE_UP = "values of tensors that were asked for (.item(), .tolist(), .numpy())
 _aten = torch.ops.aten
 _COUNTS = (_aten.bincount.default, _aten.histc.default)
 _FALSE = (_aten.isnan.default, _aten.isinf.default)
+_ANY = (_aten.any.default, _aten._is_any_true.default)
+_SUMS = (_aten.sum.default, _aten.sum.dim_IntList)
+_LITERALS = (_aten.lift_fresh.default, _aten.lift_fresh_copy.default)
+_RANGES = (
+    _aten.arange.default, _aten.arange.start, _aten.arange.start_step, _aten.randperm.default, _aten.randperm.generator,
+)  # fmt: skip
+# Their results hold whatever was in memory before, or are drawn.
+_UNTOLD = ("empty", "new_empty", "rand", "normal", "uniform", "bernoulli", "multinomial", "exponential", "dropout")
 
 
 def expert_counts(tokens: int, experts: int, routing: Routing) -> list[int]:
@@ -68,7 +77,8 @@ class Values:
 
     def set(self, tensor: torch.Tensor, values: torch.Tensor) -> None:
         """Say what a tensor holds."""
-        self._known[id(tensor)] = (weakref.ref(tensor), values)
+        key = id(tensor)
+        self._known[key] = (weakref.ref(tensor, lambda _: self._known.pop(key, None)), values)
 
     @property
     def sources(self) -> dict[Any, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]]:
@@ -78,6 +88,10 @@ class Values:
             _aten.equal.default: self._equal,
             **dict.fromkeys(_COUNTS, self._count),
             **dict.fromkeys(_FALSE, self._false),
+            **dict.fromkeys(_ANY, self._any),
+            **dict.fromkeys(_SUMS, self._sum),
+            **dict.fromkeys(_LITERALS, self._literal),
+            **dict.fromkeys(_RANGES, self._range),
             _aten._amp_foreach_non_finite_check_and_unscale_.default: self._unscale,
             _aten.nonzero.default: self._nonzero,
             _aten.masked_select.default: self._masked_select,
@@ -87,16 +101,18 @@ class Values:
 
     def follow(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Work out the values of an operator's result, where those of all its tensors are known."""
-        if not self._known or not isinstance(result, torch.Tensor | list | tuple):
+        if not self._known:
             return
         tensors = [item for item in _flat((*args, *kwargs.values())) if isinstance(item, torch.Tensor)]
-        if not tensors or not any(self.of(item) is not None for item in tensors):
-            return
         values = [self.of(item) for item in tensors]
+        if all(item is None for item in values):
+            return
         small = all(item.numel() <= _LARGEST for item in _flat((result,)) if isinstance(item, torch.Tensor))
-        if any(item is None for item in values) or not small or function.namespace != "aten":
+        name = function._schema.name.partition("::")[2].lstrip("_")
+        told = function.namespace == "aten" and not name.startswith(_UNTOLD)
+        if any(item is None for item in values) or not small or not told:
             if function._schema.is_mutable:
-                self._forget(args[0] if args else None)
+                self._forget(_written(function, args, kwargs))
             return
         with _disable_current_modes():
             real = function(*map(self._real, args), **{name: self._real(value) for name, value in kwargs.items()})
@@ -104,7 +120,9 @@ class Values:
             if isinstance(fake, torch.Tensor) and isinstance(found, torch.Tensor):
                 self.set(fake, found)
 
-    def exchanged(self, result: torch.Tensor, source: torch.Tensor, kind: str, size: int, rank: int) -> None:
+    def exchanged(
+        self, result: torch.Tensor, source: torch.Tensor, kind: str, size: int, rank: int, op: str | None = None
+    ) -> None:
         """Say what a communication leaves in a tensor, where what this rank gives is known and others give the same.
 
         Args:
@@ -113,6 +131,7 @@ class Values:
             kind: ``all_to_all``, ``all_gather`` or ``all_reduce``.
             size: Ranks of the group.
             rank: This rank's place in it.
+            op: What is reduced with; None: a sum.
         """
         given = self.of(source)
         if given is None:
@@ -124,7 +143,7 @@ class Values:
             elif kind == "all_gather":
                 self.set(result, given.reshape(-1).repeat(size).reshape(result.shape))
             elif kind == "all_reduce":
-                self.set(result, given * size)
+                self.set(result, given * size if op in (None, "sum") else given.clone())
 
     def real(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the values of a fake tensor: those that are known, else made up."""
@@ -135,8 +154,13 @@ class Values:
                 known = torch.full(tuple(tensor.shape), _plausible(tensor.dtype), dtype=tensor.dtype)
         return known
 
-    def _forget(self, tensor: Any) -> None:
-        self._known.pop(id(tensor), None)
+    def _forget(self, tensors: list[torch.Tensor]) -> None:
+        """Forget what tensors held, and what others held that lie in the same memory."""
+        storages = {tensor.untyped_storage()._cdata for tensor in tensors}
+        for key, (known, _) in list(self._known.items()):
+            tensor = known()
+            if tensor is not None and tensor.untyped_storage()._cdata in storages:
+                del self._known[key]
 
     def _real(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -178,9 +202,46 @@ class Values:
 
     def _false(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = function(*args, **kwargs)
+        with _disable_current_modes():
+            one = torch.zeros((), dtype=torch.bool).expand(result.shape)
+            # Of a large tensor, one element stands for all.
+            self.set(result, one.clone() if one.numel() <= _LARGEST else one)
+        return result
+
+    def _any(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = function(*args, **kwargs)
+        known = self.of(args[0])
+        if known is not None and known.numel():
+            with _disable_current_modes():
+                one = not any(known.stride()) or known.numel() == 1
+                self.set(result, (known[(0,) * known.dim()] if one else known).any())
+        return result
+
+    def _sum(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return a sum; one of flags that aren't known counts them all, as `nonzero` does."""
+        result = function(*args, **kwargs)
+        source = args[0]
+        if source.dtype == torch.bool and self.of(source) is None and 0 < result.numel() <= _LARGEST:
+            with _disable_current_modes():
+                self.set(result, torch.full(tuple(result.shape), source.numel() // result.numel(), dtype=result.dtype))
+        else:
+            self.follow(function, args, kwargs, result)
+        return result
+
+    def _literal(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        source = args[0]
+        known = self.of(source) if hasattr(source, "fake_mode") else source
+        result = function(*args, **kwargs)
+        if known is not None and known.numel() <= _LARGEST and known.device.type == "cpu":
+            with _disable_current_modes():
+                self.set(result, known.detach().clone())
+        return result
+
+    def _range(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        result = function(*args, **kwargs)
         if result.numel() <= _LARGEST:
             with _disable_current_modes():
-                self.set(result, torch.zeros(result.shape, dtype=torch.bool))
+                self.set(result, function(*args, **{**kwargs, "device": "cpu", "pin_memory": False}))
         return result
 
     def _unscale(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -201,7 +262,10 @@ class Values:
             return int(known.count_nonzero())
 
     def _masked_select(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return args[0].new_empty((self._nonzeros(args[1]),))
+        source, mask = args[:2]
+        size = torch.broadcast_shapes(source.shape, mask.shape)
+        each = math.prod(size) // max(mask.numel(), 1)
+        return source.new_empty((self._nonzeros(mask) * each,))
 
     def _index(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         indices: list[Any] = []
@@ -210,7 +274,10 @@ class Values:
                 indices += [index.new_empty((self._nonzeros(index),), dtype=torch.int64)] * index.dim()
             else:
                 indices.append(index)
-        return function(args[0], indices, **kwargs)
+        result = function(args[0], indices, **kwargs)
+        if all(given is index for given, index in zip(args[1], indices, strict=False)):
+            self.follow(function, args, kwargs, result)
+        return result
 
     def _repeat(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         known = self.of(args[0])
@@ -223,6 +290,16 @@ class Values:
         if total <= _LARGEST:
             self.set(result, places)
         return result
+
+
+def _written(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Return the tensors that an operator writes to."""
+    arguments = function._schema.arguments
+    values = [kwargs.get(one.name, args[place] if place < len(args) else None) for place, one in enumerate(arguments)]
+    changed = [
+        value for one, value in zip(arguments, values, strict=True) if one.alias_info and one.alias_info.is_write
+    ]
+    return [item for item in _flat(changed) if isinstance(item, torch.Tensor)]
 
 
 def _plausible(dtype: torch.dtype) -> bool | int | float:

@@ -98,7 +98,7 @@ def test_what_is_left_out_is_said(run, tmp_path):
 
     notes = run(program).warnings
     assert notes["torch.compile: left out, operators are recorded as they run without it"] == 3
-    assert notes["torch.save: left out, there are no values to save"] == 1
+    assert notes["checkpoints (torch.save and the like): left out, there are no values to save"] == 1
     assert not (tmp_path / "model.pt").exists()
 
 
