@@ -9,7 +9,7 @@ Parts (default: step and ddp):
     ddp       2 ranks on gloo, a DDP transformer: recorded with `chakra capture`, converted, replayed at each pace; its
               mean step against the recorded one and the job's own, and the share of operators' time that was called
     megatron  the compute of FOLDER/megatron-tp8-a100, rank 0, a GPU's trace on the CPU: operators called. It takes an
-              A100 0.6 s and two CPU cores most of an hour a pass; there are two
+              A100 0.3 s and a CPU core 40 minutes a pass; there are two
 
 Both sides of a ratio are measured here, in one run. Torch runs on one thread.
 """
