@@ -166,7 +166,7 @@ def _communications(traces: TraceSet, recorded: int, options: JobOptions) -> Res
 def _plan(trace: Trace, rank: int, size: int, found: Communications, options: JobOptions) -> Plan:
     """Plan one rank."""
     if options.only == "comm":
-        return plan_communications(trace, rank, communications=found, world_size=size, keep=options.keep).plan
+        return plan_communications(trace, rank, communications=found, world_size=size, keep=options.keep)
     wanted = tuple(call for call in found.calls if options.keep.wants(call))
     left_out = tuple(
         SkippedCommunication(call.node, call.row, call.kind, "left out on request")

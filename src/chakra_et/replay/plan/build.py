@@ -21,7 +21,7 @@ from chakra_et.replay.plan.ranges import Ranges
 from chakra_et.replay.plan.rows import HostRows, Window
 from chakra_et.replay.plan.schema import Schema, parse_schema
 from chakra_et.replay.plan.steps import Communicate, Delay, Iteration, OpCall, Plan, Slot, Step, View, Wait
-from chakra_et.replay.plan.tables import tensor_slots
+from chakra_et.replay.plan.tables import slots_in, tensor_slots
 from chakra_et.replay.plan.tensors import TensorTable
 
 __all__ = ["Builder"]
@@ -119,11 +119,11 @@ class Builder:
             return reason
         values = dict(zip((one.name for one in schema.parameters), arguments, strict=False))
         bound = self._bind(arguments)
-        inputs = tuple(_slots(bound))
+        inputs = tuple(slots_in(bound))
         self.ranges.at(name, values, self.recorded_ranges.get(row), arguments, bound)
         gap, duration = self._time(row)
         made = self._results(results, inputs)
-        self.ranges.link(name, inputs, tuple(_slots(made)))
+        self.ranges.link(name, inputs, tuple(slots_in(made)))
         self.steps.append(
             OpCall(
                 node=int(self.columns["id"][row]),
@@ -167,7 +167,7 @@ class Builder:
                 continue
             if [one.shape for one in found] != list(shapes):
                 return (), ()
-            sides.append(tuple(_slots(self._bind(tuple(found)))))
+            sides.append(tuple(slots_in(self._bind(tuple(found)))))
         return sides[0], sides[1]
 
     def _waits_before(self, row: int) -> None:
@@ -227,12 +227,6 @@ class Builder:
 
 _GIVEN = ("input_tensors", "input_tensor", "input_list", "inputs", "input")
 _TAKEN = ("output_tensors", "output_tensor", "output_lists", "outputs", "output")
-
-
-def _slots(value: Any) -> list[int]:
-    if isinstance(value, Slot):
-        return [value.index]
-    return [slot for part in value for slot in _slots(part)] if isinstance(value, tuple) else []
 
 
 def _unusable(schema: Schema, arguments: tuple[Any, ...]) -> str:

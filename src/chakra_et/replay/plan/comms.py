@@ -24,7 +24,7 @@ from chakra_et.replay.communications.find import Communications, SkippedCommunic
 from chakra_et.replay.communications.waits import WAIT
 from chakra_et.replay.plan.steps import Communicate, Delay, Iteration, Plan, Step, Wait
 
-__all__ = ["CommFilter", "CommPlan", "calls_of", "plan_communications", "refuse_silence"]
+__all__ = ["CommFilter", "calls_of", "plan_communications", "refuse_silence"]
 
 _LAST = 1 << 62
 
@@ -51,19 +51,6 @@ class CommFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class CommPlan:
-    """A rank's plan, and what is not in it.
-
-    Attributes:
-        plan: The plan.
-        skipped: Communications that can't be made again.
-    """
-
-    plan: Plan
-    skipped: tuple[SkippedCommunication, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class _Event:
     """Something of a call that takes place on its rank: (row, order inside it, what, begin and end on the clock)."""
 
@@ -83,7 +70,7 @@ def plan_communications(
     groups: Iterable[ProcessGroup] = (),
     world_size: int = 0,
     keep: CommFilter | None = None,
-) -> CommPlan:
+) -> Plan:
     """Plan the communications of one rank.
 
     Args:
@@ -105,7 +92,7 @@ def plan_communications(
         stretches.append(Iteration(number, len(steps), len(steps) + len(more), begin, end - begin))
         steps += more
     used = {(call.group, call.ranks) for call in calls}
-    plan = Plan(
+    return Plan(
         rank=rank,
         world_size=world_size or trace.metadata.world_size or 1 + max((max(ranks) for _, ranks in used), default=rank),
         steps=tuple(steps),
@@ -115,10 +102,9 @@ def plan_communications(
         groups=tuple(ProcessGroup(name, ranks, len(ranks)) for name, ranks in sorted(used)),
         has_times=any(event.begin_ns for event in events),
     )
-    return CommPlan(plan, found.skipped)
 
 
-def refuse_silence(found: Iterable[Communications | CommPlan], place: str) -> None:
+def refuse_silence(found: Iterable[Communications], place: str) -> None:
     """Refuse traces of which no communication can be made again: a replay that does nothing is no success.
 
     Raises:
@@ -127,7 +113,7 @@ def refuse_silence(found: Iterable[Communications | CommPlan], place: str) -> No
     made = 0
     skipped: list[SkippedCommunication] = []
     for one in found:
-        made += len(one.calls) if isinstance(one, Communications) else len(calls_of(one.plan))
+        made += len(one.calls)
         skipped += one.skipped
     if made:
         return

@@ -102,10 +102,8 @@ def windows_of(trace: Trace, rows: HostRows) -> tuple[Window, ...]:
     )
     places = [(int(m.group(1)), row) for row, name in markers.select("row", "name").rows() if (m := _STEP.match(name))]
     if not places:
-        begin, end = (int(rows.start.min(initial=0)), int(rows.end.max(initial=0))) if rows.has_times else (0, 0)
-        if rows.has_times:
-            called = np.flatnonzero(rows.is_call)
-            begin, end = (int(rows.start[called].min()), int(rows.end[called].max())) if len(called) else (0, 0)
+        called = np.flatnonzero(rows.is_call) if rows.has_times else ()
+        begin, end = (int(rows.start[called].min()), int(rows.end[called].max())) if len(called) else (0, 0)
         return (Window(None, begin, end, (0, count)),)
     ends = [row for _, row in places[1:]] + [count]
     return tuple(Window(number, 0, 0, (row, end)) for (number, row), end in zip(places, ends, strict=True))

@@ -31,7 +31,7 @@ def trace() -> Trace:
 
 
 def planned(keep: CommFilter | None = None) -> Plan:
-    return plan_communications(trace(), 0, keep=keep).plan
+    return plan_communications(trace(), 0, keep=keep)
 
 
 def shape(plan: Plan) -> list[tuple[str, int]]:
@@ -61,7 +61,7 @@ def test_an_iteration_takes_as_long_as_its_steps() -> None:
     works = [collective(builder, 10 * number, 100, is_async=True) for number in range(3)]
     builder.add("host_idle", NodeType.COMP_NODE, ctrl_deps=[], sync_deps=works, start_ns=130, duration_ns=1,
                 is_cpu_op=True, tid=1)  # fmt: skip
-    plan = plan_communications(builder.build(), 0).plan
+    plan = plan_communications(builder.build(), 0)
     assert [type(step) for step in plan.steps].count(Wait) == 3
     assert sum(step.duration_ns for step in plan.steps if not isinstance(step, Plan)) == plan.iterations[0].duration_ns
 
@@ -70,7 +70,7 @@ def test_a_wait_without_a_node_is_at_the_end_of_its_iteration() -> None:
     builder = TraceBuilder(rank=0, world_size=2, process_groups=GROUPS)
     collective(builder, 10, 5, is_async=True)
     collective(builder, 40, 5, is_async=False)
-    steps = plan_communications(builder.build(), 0).plan.steps
+    steps = plan_communications(builder.build(), 0).steps
     kinds = [step for step in steps if not isinstance(step, Delay)]
     assert [step.number if isinstance(step, Wait) else step.call.number for step in kinds
             if isinstance(step, Wait | Communicate)] == [0, 1, 1, 0]  # fmt: skip
