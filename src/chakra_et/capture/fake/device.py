@@ -164,7 +164,7 @@ def _cuda(local_rank: int, count: int, streams: Streams) -> dict[str, Any]:
     statistics = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "utilization")
     silent = (
         "set_device", "empty_cache", "reset_peak_memory_stats", "reset_max_memory_allocated", "ipc_collect",
-        "manual_seed", "manual_seed_all", "seed", "seed_all", "init", "set_stream", "set_rng_state",
+        "manual_seed", "manual_seed_all", "seed", "seed_all", "init", "set_rng_state",
         "set_rng_state_all", "set_per_process_memory_fraction", "_lazy_init", "reset_accumulated_memory_stats",
     )  # fmt: skip
     return {

@@ -118,11 +118,6 @@ class Log:
         self.records.clear()
         self.last_of_stream.clear()
 
-    @property
-    def position(self) -> int:
-        """Position of the next record."""
-        return self.first + len(self.records)
-
     def add(self, record: Op | Wait | Sync) -> None:
         """Append a record, while the log is open."""
         if not self.is_open or self._quiet:

@@ -114,8 +114,13 @@ class Values:
             if function._schema.is_mutable:
                 self._forget(_written(function, args, kwargs))
             return
-        with _disable_current_modes():
-            real = function(*map(self._real, args), **{name: self._real(value) for name, value in kwargs.items()})
+        try:
+            with _disable_current_modes():
+                real = function(*map(self._real, args), **{name: self._real(value) for name, value in kwargs.items()})
+        except (RuntimeError, IndexError):
+            # What was made up needn't fit, such as an index: then nothing is known.
+            self._forget(_written(function, args, kwargs))
+            return
         for fake, found in zip(_flat((result,)), _flat((real,)), strict=False):
             if isinstance(fake, torch.Tensor) and isinstance(found, torch.Tensor):
                 self.set(fake, found)

@@ -13,7 +13,7 @@ import msgspec
 
 from chakra_et.replay.communications.call import item_bytes
 
-__all__ = ["Arguments", "assume_arguments", "parse_arguments", "torch_dtype"]
+__all__ = ["Arguments", "assume_arguments", "decode_list", "parse_arguments", "torch_dtype"]
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -90,7 +90,7 @@ def parse_arguments(kind: str, schema: str | None, inputs: dict[str, str | None]
     Returns:
         The arguments; None if they don't tell the tensors (a profile without an execution trace).
     """
-    fields = {name: _decode((inputs or {}).get(name)) for name in ("values", "shapes", "types")}
+    fields = {name: decode_list((inputs or {}).get(name)) or [] for name in ("values", "shapes", "types")}
     values, shapes, types = fields["values"], fields["shapes"], fields["types"]
     names = _schema_names(schema) if schema else _NAMES.get(kind, "").split()
     if not values or len(shapes) != len(values) or len(types) != len(values) or len(names) > len(values) + 2:
@@ -206,7 +206,7 @@ def _storages(value: Any) -> tuple[int, ...]:
 
 
 def _split_list(text: str | None, members: int) -> tuple[int, ...]:
-    found = _integers(_decode(text))
+    found = _integers(decode_list(text))
     return found if len(found) == members else ()
 
 
@@ -219,9 +219,15 @@ def _integer(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _decode(text: str | None) -> list[Any]:
+def decode_list(text: str | None) -> list[Any] | None:
+    """Return a list that is written as JSON; None where there is none, or none that can be read.
+
+    Example:
+        >>> decode_list("[1, [2]]"), decode_list("[1,"), decode_list(None)
+        ([1, [2]], None, None)
+    """
     try:
-        value = msgspec.json.decode(text) if text else []
+        value = msgspec.json.decode(text) if text else None
     except msgspec.DecodeError:
-        return []
-    return value if isinstance(value, list) else []
+        return None
+    return value if isinstance(value, list) else None

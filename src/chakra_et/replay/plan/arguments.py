@@ -6,9 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
-from chakra_et.replay.communications.arguments import torch_dtype
+from chakra_et.replay.communications.arguments import decode_list, torch_dtype
 
 __all__ = ["Opaque", "Recorded", "parse_values", "tensors_in"]
 
@@ -79,8 +77,8 @@ def parse_values(texts: Texts | None, strides: str | None) -> tuple[Any, ...] | 
     """
     if texts is None:
         return ()
-    values, shapes, types = (_decode(texts.get(name)) for name in ("values", "shapes", "types"))
-    steps = _decode(strides)
+    values, shapes, types = (decode_list(texts.get(name)) for name in ("values", "shapes", "types"))
+    steps = decode_list(strides)
     if values is None or shapes is None or types is None or not len(values) == len(shapes) == len(types):
         return None
     steps = steps if steps is not None and len(steps) == len(values) else [None] * len(values)
@@ -157,11 +155,3 @@ def kinds_in(kind: str) -> list[str]:
             parts.append(inside[begin:at])
             begin = at + 1
     return [*parts, inside[begin:]] if inside else []
-
-
-def _decode(text: str | None) -> list[Any] | None:
-    try:
-        value = msgspec.json.decode(text) if text else None
-    except msgspec.DecodeError:
-        return None
-    return value if isinstance(value, list) else None

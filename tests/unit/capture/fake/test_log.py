@@ -66,7 +66,7 @@ def test_a_window_forgets_what_came_before(log):
     log.add(operator(log))
     log.clear()
     assert log.records == []
-    assert log.position == 2
+    assert (log.first, len(log.records)) == (2, 0)
     log.add(operator(log))
     assert log.last_of_stream == {0: 2}
     log.is_open = False

@@ -56,6 +56,13 @@ def test_what_is_known_is_answered_truly(ask):
     assert ask(program) == ((7, True, False), {})
 
 
+def test_what_does_not_fit_is_not_known(ask):
+    """No values are checked under fake tensors: an index that is out of range ends nothing."""
+    answer, notes = ask(lambda: torch.arange(3)[torch.tensor([5])].tolist())
+    assert answer == [0]
+    assert any("made up" in note for note in notes)
+
+
 def test_counts_are_followed(ask):
     def program():
         counts = torch.bincount(torch.randint(0, 6, (20,)), minlength=6)
